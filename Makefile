@@ -58,7 +58,7 @@ pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, a
 	$(BIN)/python -m benchmarks.pipeline_demo
 
 cluster-demo: setup-tests  ## Three brokers as one under load; one is killed, and the others take over
-	$(BIN)/python -m tests.acceptance.cluster
+	$(BIN)/python -m benchmarks.cluster demo
 
 check: setup-dev  ## Style, types, layers, dead code
 	$(BIN)/ruff check

@@ -35,7 +35,9 @@ def main() -> int:
         f"{commits.commits} commits in {commits.epochs} epochs of {commits.owners} owners, never two at one time; "
         f"connections lost in a commit: {dict(result.lost_commits)}, {commits.decided} epochs to find out what was made"
     )
-    return 0 if all([ends_well(outage) for outage in result.outages]) else 1
+    slow = [outage for outage in result.outages if not ends_well(outage)]
+    print("".join([f"too slow: {outage.kind} in {outage.seconds:.2f} s\n" for outage in slow]), end="")
+    return 1 if slow else 0
 
 
 if __name__ == "__main__":

@@ -1,27 +1,30 @@
-"""The database's own record of its owners: a trigger writes down each change of their row, in the same transaction."""
+"""The database's own record of a store's owners: a trigger writes down each change of their row in its transaction."""
 
 from typing import LiteralString, NamedTuple
 
 import psycopg
+from psycopg.sql import SQL, Identifier
 
 TRIGGER: LiteralString = """
-CREATE SCHEMA takeover;
-CREATE TABLE takeover.log (
+CREATE SCHEMA {record};
+CREATE TABLE {record}.log (
     n bigserial PRIMARY KEY, at timestamptz NOT NULL, epoch bigint NOT NULL, commit bigint NOT NULL,
     name text NOT NULL, pid int NOT NULL, by int NOT NULL, kind text NOT NULL
 );
-CREATE FUNCTION takeover.note() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION {record}.note() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO takeover.log (at, epoch, commit, name, pid, by, kind) VALUES (
+    INSERT INTO {record}.log (at, epoch, commit, name, pid, by, kind) VALUES (
         clock_timestamp(), NEW.epoch, NEW.commit, NEW.name, NEW.pid, pg_backend_pid(),
         CASE WHEN NEW.epoch <> OLD.epoch THEN 'epoch' WHEN NEW.commit <> OLD.commit THEN 'commit' ELSE 'lease' END
     );
     RETURN NULL;
 END $$;
-CREATE TRIGGER note AFTER UPDATE ON quire.owner FOR EACH ROW EXECUTE FUNCTION takeover.note();
+CREATE TRIGGER note AFTER UPDATE ON {store}.owner FOR EACH ROW EXECUTE FUNCTION {record}.note();
 """
 
-_READ: LiteralString = "SELECT n, epoch, commit, name, pid, by, kind FROM takeover.log WHERE n > %s ORDER BY n"
+_READ: LiteralString = "SELECT n, epoch, commit, name, pid, by, kind FROM {record}.log WHERE n > %s ORDER BY n"
+
+_NOW: LiteralString = "SELECT epoch, commit, name FROM {store}.owner"
 
 
 class Note(NamedTuple):
@@ -41,6 +44,9 @@ class Commits:
 
     The row of the owner is locked by each change, so the record is in the order of the changes.
 
+    Args:
+        schema: that of the store.
+
     Attributes:
         violations: what cannot be if one alone is the owner.
         commits: how many commits there were.
@@ -49,21 +55,24 @@ class Commits:
         owners: how often the owner was another one than before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, schema: str = "quire") -> None:
         self.violations: list[str] = []
+        self._names = {"store": Identifier(schema), "record": Identifier(f"{schema}_record")}
         self.commits = self.epochs = self.decided = self.owners = 0
         self._last = 0
         self._epoch = self._commit = 0
         self._name = ""
 
-    @staticmethod
-    def record(connection: psycopg.Connection) -> None:
-        """Have the database keep the record."""
-        connection.execute(TRIGGER)
+    def record(self, connection: psycopg.Connection) -> None:
+        """Have the database keep the record from now on."""
+        with connection.transaction():  # the trigger locks the table: nothing changes before the row is read
+            connection.execute(SQL(TRIGGER).format(**self._names))
+            (row,) = connection.execute(SQL(_NOW).format(**self._names)).fetchall()
+            self._epoch, self._commit, self._name = row
 
     def read(self, connection: psycopg.Connection) -> None:
         """Read what is new."""
-        for row in connection.execute(_READ, [self._last]).fetchall():
+        for row in connection.execute(SQL(_READ).format(**self._names), [self._last]).fetchall():
             self.take(Note(*row))
 
     def take(self, note: Note) -> None:

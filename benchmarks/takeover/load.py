@@ -10,6 +10,7 @@ from quire.client import AckMode, Queue, connect
 from quire.errors import QuireError
 from tests.acceptance.crash.actors import Actor, Place
 from tests.acceptance.crash.ledger import Key, Ledger
+from tests.acceptance.crash.load import LOOK_SECONDS
 from tests.acceptance.crash.peer import Peer
 
 SILENCE = 1.5
@@ -48,14 +49,20 @@ class Answer:
 class Probe(Actor):
     """Sends one message after the other, and notes who confirms it.
 
+    Args:
+        place: where the brokers are.
+        queue: where to.
+        pause: how long it rests after each, in seconds.
+
     Attributes:
         answers: in their order.
         ledger: what is known of its messages.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Place, queue: str = "probe", pause: float = PROBE_PAUSE) -> None:
         self.ledger = Ledger()
-        super().__init__(place, "probe", self.ledger)
+        super().__init__(place, queue, self.ledger)
+        self._pause = pause
         self.answers: list[Answer] = []
         self._attempt = self._number = 0
 
@@ -100,7 +107,7 @@ class Probe(Actor):
                 pass
             self.answers.append(Answer(sent, time.monotonic(), broker))
             self.ledger.confirmed.add(("probe", self._number))
-            await asyncio.sleep(PROBE_PAUSE)
+            await asyncio.sleep(self._pause)
 
 
 class QuireClients:
@@ -133,7 +140,7 @@ class QuireClients:
         while missing := self.ledger.missing:
             assert time.monotonic() < deadline, f"of Quire's client are missing: {missing[:10]}"
             self.check()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK_SECONDS)
         self.ledger.check_once("client")
         self.check()
 

@@ -208,7 +208,7 @@ class Rounds:
     async def _partition(self) -> Outage:
         """The owner reaches its clients and not the servers, for longer than its lease."""
         owner, began = self._owner, time.monotonic()
-        seen = len(owner.events("broker.standby"))
+        seen, lapsed = len(owner.events("broker.standby")), len(owner.events("lease.lapsed"))
         owner.cut_off()
         try:
             outage = await self._taken_over("partition", began, owner)
@@ -216,6 +216,7 @@ class Rounds:
         finally:
             owner.mend()
         await self._until_standby(owner, seen)
+        assert len(owner.events("lease.lapsed")) > lapsed, f"the owner did not notice:\n{owner.log[-5000:]}"
         return outage
 
     async def _dead_host(self) -> Outage:

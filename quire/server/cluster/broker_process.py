@@ -25,7 +25,7 @@ from quire.security.tokens import LOCAL, make_token
 from quire.server.cluster.child import Child
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.nursery import Nursery
-from quire.server.cluster.shard_messages import Given, Prepare, Report
+from quire.server.cluster.shard_messages import Given, Prepare, Report, Running
 from quire.server.cluster.shard_places import serve_shard
 from quire.server.cluster.supervisor import Supervisor
 from quire.server.listener import address_of, advertised, bound
@@ -129,7 +129,8 @@ class BrokerProcess:
                 crew.given(report.row)
             else:
                 crew.reported(child, report)
-                self._announce()
+                if isinstance(report, Running):
+                    self._announce()
             supervisor.wake()
 
         def ended(child: Child) -> None:

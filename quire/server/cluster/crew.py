@@ -8,7 +8,7 @@ from quire.cluster.cluster_map import FRONT, LivingBroker, Peer, Pin
 from quire.cluster.cluster_tables import PinRow, ShardRow, View
 from quire.cluster.plan import ShardState, plan
 from quire.logs import event
-from quire.server.cluster.shard_messages import Map, Running
+from quire.server.cluster.shard_messages import Map, Running, Waiting
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """How long a shard is left alone whose process ended by itself, in seconds: twice as long each time."""
@@ -40,6 +40,7 @@ class Member:
         self.process = process
         self.shard = shard
         self.state = ShardState.WAITING
+        self.stands_by = False
         self.running: Running | None = None
         self.is_announced = False
         self.began = now
@@ -73,8 +74,9 @@ class Crew:
 
     @property
     def standing_by(self) -> frozenset[int]:
-        """The shards that processes wait for."""
-        return frozenset(self._in_state(ShardState.WAITING)) - {FRONT}
+        """The shards that processes wait for. Those that are just started may need seconds until they do."""
+        waiting = self._in_state(ShardState.WAITING)
+        return frozenset([shard for shard in waiting if self._members[shard].stands_by]) - {FRONT}
 
     @property
     def running(self) -> list[int]:
@@ -147,12 +149,15 @@ class Crew:
                 self._start(shard)
         self._keep_front()
 
-    def reported(self, process: ShardProcess, running: Running) -> None:
-        """A process owns its shard and serves clients."""
+    def reported(self, process: ShardProcess, report: Waiting | Running) -> None:
+        """A process waits for its shard, or owns it and serves clients."""
         member = self._member_of(process)
         if member is None or member.state is ShardState.STOPPING:
             return
-        member.state, member.running = ShardState.RUNNING, running
+        if isinstance(report, Waiting):
+            member.stands_by = True
+            return
+        member.state, member.running, running = ShardState.RUNNING, report, report
         if member.shard != FRONT:
             text = f"shard {member.shard} runs here, epoch {running.epoch}, process {running.pid}"
             event("cluster.shard-running", text, shard=member.shard, epoch=running.epoch, pid=running.pid)

@@ -6,10 +6,9 @@ this says comes back as the frames that the client gets. The relay reads of them
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from quire.errors import QuireError, ShardMoved, UnknownSubscription
+from quire.errors import QuireError, ShardMoved
 from quire.protocols.openwire.codec import Encoder
 from quire.protocols.openwire.commands import (
     ConnectionInfo,
@@ -36,7 +35,6 @@ from quire.protocols.openwire.messages import (
 from quire.protocols.openwire.plain_frames import PlainAck, PlainMessage
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
-    ActiveMQTopic,
     ConnectionId,
     ConsumerId,
     ProducerId,
@@ -45,13 +43,13 @@ from quire.protocols.openwire.structures import (
 from quire.scheduler import Scheduler, Timer
 from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay_consumers import OpenWireRelayConsumers
+from quire.server.cluster.openwire_relay_durables import OpenWireRelayDurables
 from quire.server.cluster.openwire_relay_frames import RelayedMessage, Route
 from quire.server.cluster.openwire_relay_part import Part, RemotePart
-from quire.server.cluster.openwire_relay_parts import Answers, OpenWireRelayParts, RelayedClient, success_anywhere
+from quire.server.cluster.openwire_relay_parts import OpenWireRelayParts, RelayedClient
 from quire.server.cluster.openwire_relay_routes import OpenWireRelayRoutes
 from quire.server.cluster.openwire_relay_sends import OpenWireRelaySends
 from quire.server.cluster.openwire_relay_transactions import OpenWireRelayTransactions
-from quire.server.openwire.openwire_destinations import STREAM
 
 REJOIN = 1.0
 """After how many seconds it is tried again to subscribe consumers of advisories at shards that were lost."""
@@ -87,14 +85,15 @@ class OpenWireRelay:
         self._routes = OpenWireRelayRoutes(cluster, self.home)
         self.parts = OpenWireRelayParts(client, links, self, info, max_frame_size)
         self.transactions = OpenWireRelayTransactions(self.parts)
-        self.consumers = OpenWireRelayConsumers(self.parts, self._routes, self.transactions, encoder)
+        durables = OpenWireRelayDurables(self.parts, self._routes)
+        self.consumers = OpenWireRelayConsumers(self.parts, self._routes, self.transactions, durables, encoder)
         self._sends = OpenWireRelaySends(self.parts, self._routes, self.transactions)
         self._handlers: dict[type, Callable[[Any], bool | None]] = {
             **dict.fromkeys(MESSAGES, self._sends.send_read), RelayedMessage: self._sends.send,
             PlainAck: self.consumers.acknowledge_plain, MessageAck: self.consumers.acknowledge,
             MessagePull: self.consumers.pull, ConsumerInfo: self._add_consumer, ConsumerControl: self.consumers.control,
             ProducerInfo: self._sends.add_producer, TransactionInfo: self.transactions.step, RemoveInfo: self._remove,
-            DestinationInfo: self._change_destination, RemoveSubscriptionInfo: self._remove_subscription,
+            DestinationInfo: self._change_destination, RemoveSubscriptionInfo: durables.remove,
             ShutdownInfo: self._shut_down,
         }  # fmt: skip
 
@@ -127,21 +126,6 @@ class OpenWireRelay:
             return None
         commands = {parts.part(shard): replace(info, destination=destination) for shard, destination in shares.items()}
         return parts.ask_and_answer(commands, info)
-
-    def _remove_subscription(self, info: RemoveSubscriptionInfo) -> bool | None:
-        """The client removes a durable subscription: which topic it is to is known where that is."""
-        parts, name = self.parts, info.subscription_name or ""
-        if name.startswith(STREAM):
-            (shard, *_) = self._routes.sent(ActiveMQTopic(name))
-            asked = [parts.part(shard)]
-        else:
-            asked = parts.every()
-        if asked == [parts.own]:
-            return None
-        return parts.ask(dict.fromkeys(asked, info), partial(self._subscription_removed, info))
-
-    def _subscription_removed(self, info: RemoveSubscriptionInfo, answers: Answers) -> None:
-        self.parts.answer(info, success_anywhere(answers, UnknownSubscription.code))
 
     def _remove(self, info: RemoveInfo) -> bool | None:
         id = info.object_id

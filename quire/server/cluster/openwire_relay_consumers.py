@@ -18,6 +18,7 @@ from quire.protocols.openwire.commands import (
 from quire.protocols.openwire.plain_frames import PlainAck
 from quire.protocols.openwire.structures import BaseCommand, ConsumerId, SessionId
 from quire.server.cluster.openwire_relay_consumer import SpreadConsumer
+from quire.server.cluster.openwire_relay_durables import OpenWireRelayDurables, is_durable
 from quire.server.cluster.openwire_relay_part import Part, RemotePart
 from quire.server.cluster.openwire_relay_parts import Answers, OpenWireRelayParts, first_error
 from quire.server.cluster.openwire_relay_routes import OpenWireRelayRoutes
@@ -36,11 +37,12 @@ class OpenWireRelayConsumers:
 
     def __init__(
         self, parts: OpenWireRelayParts, routes: OpenWireRelayRoutes, transactions: OpenWireRelayTransactions,
-        encoder: Encoder,
+        durables: OpenWireRelayDurables, encoder: Encoder,
     ) -> None:  # fmt: skip
         self._parts = parts
         self._routes = routes
         self._transactions = transactions
+        self._durables = durables
         self._encoder = encoder
         self._single: dict[ConsumerId, RemotePart] = {}
         self._spread: dict[ConsumerId, SpreadConsumer] = {}
@@ -54,7 +56,7 @@ class OpenWireRelayConsumers:
         if info.consumer_id is None or info.destination is None:
             return None
         shares = self._routes.consumed(info.destination)
-        if shares.keys() == {self._parts.own.shard}:
+        if shares.keys() == {self._parts.own.shard} and not is_durable(info):
             return None
         if info.consumer_id in self._single or info.consumer_id in self._spread:  # a failover client repeats it
             self._parts.answer(info, Response())
@@ -65,15 +67,24 @@ class OpenWireRelayConsumers:
             return self._add_spread(SpreadConsumer(info, shares, self._stirred))
         (shard,) = shares
         part = self._parts.part(shard)
-        assert isinstance(part, RemotePart)
-        self._single[info.consumer_id] = part
+        if isinstance(part, RemotePart):
+            self._single[info.consumer_id] = part
         return self._parts.ask({part: info}, partial(self._added, info))
 
     def _added(self, info: ConsumerInfo, answers: Answers) -> None:
         """The shard of a consumer has answered."""
-        answer = first_error(answers)
-        if isinstance(answer, ExceptionResponse) and info.consumer_id is not None:
-            self._single.pop(info.consumer_id, None)
+        ((part, answer),) = answers.items()
+        if isinstance(answer, ExceptionResponse):
+            self._single.pop(info.consumer_id, None)  # type: ignore[arg-type]
+        elif is_durable(info):
+            self._durables.move(info, part, partial(self._moved, info, part))
+            return
+        self._parts.answer(info, answer)
+
+    def _moved(self, info: ConsumerInfo, part: Part, answer: Response) -> None:
+        """The durable subscription of a consumer is nowhere else any more, or is in use there."""
+        if isinstance(answer, ExceptionResponse):
+            self._single.pop(info.consumer_id, None)  # type: ignore[arg-type]
         self._parts.answer(info, answer)
 
     def _add_spread(self, consumer: SpreadConsumer) -> bool:

@@ -57,6 +57,16 @@ class Reload(msgspec.Struct, frozen=True, tag=True):
     """Broker to process: read the settings again."""
 
 
+class Waiting(msgspec.Struct, frozen=True, tag=True):
+    """Process to broker: another process has its shard, and it takes the shard as soon as that one stops.
+
+    Attributes:
+        pid: its process id.
+    """
+
+    pid: int
+
+
 class Running(msgspec.Struct, frozen=True, tag=True):
     """Process to broker: it owns its shard and serves clients.
 
@@ -80,7 +90,7 @@ class Given(msgspec.Struct, frozen=True, tag=True):
 
 
 Order = Prepare | Serve | Map | Reload
-Report = Running | Given
+Report = Waiting | Running | Given
 
 read_order = msgspec.json.Decoder(Order).decode
 read_report: Callable[[bytes], Report] = msgspec.json.Decoder(Report).decode

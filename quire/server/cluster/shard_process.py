@@ -24,6 +24,7 @@ from quire.server.cluster.shard_messages import (
     Report,
     Running,
     Serve,
+    Waiting,
     line,
     read_order,
 )
@@ -116,7 +117,7 @@ class ShardProcess:
         with closing(store), listen(serve.http) as internal:
             links, service = self._make_service(serve, settings, store, internal)
             with telling_of_files():
-                if not await service.take_store(standby=True):
+                if not await service.take_store(standby=True, waits=lambda: self._report(Waiting(os.getpid()))):
                     return
                 links.cluster_map.epoch = store.lock_epoch
                 await service.start()

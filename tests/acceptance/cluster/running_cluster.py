@@ -11,6 +11,7 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 
 from tests.acceptance.cluster.cluster_broker import ClusterBroker
+from tests.acceptance.crash.broker_process import QUIRE
 from tests.postgresql_server import PostgresqlServer
 
 PATIENCE = 60.0
@@ -25,31 +26,46 @@ class RunningCluster:
         store: the database of the cluster.
         settings: of all brokers, by the names of their environment variables without ``QUIRE_``.
         flags: of ``quire cluster start``, by the names of brokers; they override those that each broker has anyway.
+        program: what runs their command line.
+
+    Attributes:
+        brokers: those that were added or started.
+        store: the URL of the database of the cluster.
     """
 
     def __init__(
-        self, directory: Path, store: str, settings: dict[str, str], flags: Mapping[str, Sequence[str]] | None = None
-    ) -> None:
+        self, directory: Path, store: str, settings: dict[str, str], flags: Mapping[str, Sequence[str]] | None = None,
+        program: Sequence[str] = QUIRE,
+    ) -> None:  # fmt: skip
         self.brokers: dict[str, ClusterBroker] = {}
-        self._directory = directory
         self.store = store
+        self._program = program
+        self._directory = directory
         self._settings = settings
         self._flags = flags or {}
 
     def start(self, *names: str) -> None:
         """Start brokers, new ones or those that have ended."""
+        self.add(*names)
         for name in names:
-            if name not in self.brokers:
-                (self._directory / name).mkdir()
-                self.brokers[name] = ClusterBroker(self._directory / name, name, self.store, self._settings)
             self.brokers[name].start(*self._flags.get(name, ()))
         for name in names:
             self.brokers[name].port()
 
+    def add(self, *names: str) -> None:
+        """Give brokers their ports and directories; they are not started."""
+        for name in names:
+            if name not in self.brokers:
+                (self._directory / name).mkdir()
+                self.brokers[name] = ClusterBroker(
+                    self._directory / name, name, self.store, self._settings, self._program
+                )
+                self.brokers[name].log_path.touch()
+
     @property
     def living(self) -> list[ClusterBroker]:
-        """The brokers whose processes run."""
-        return [broker for broker in self.brokers.values() if broker.process.poll() is None]
+        """The brokers whose processes run and are not suspended."""
+        return [broker for broker in self.brokers.values() if broker.is_running and not broker.is_suspended]
 
     def call(self, broker: str, path: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
         """Call the HTTP API of a broker: the status, and what it answers."""
@@ -133,9 +149,11 @@ def cluster_store(server: PostgresqlServer, directory: Path) -> str:
 
 
 @contextmanager
-def running_cluster(server: PostgresqlServer, directory: Path, **settings: str) -> Iterator[RunningCluster]:
+def running_cluster(
+    server: PostgresqlServer, directory: Path, program: Sequence[str] = QUIRE, **settings: str
+) -> Iterator[RunningCluster]:
     """A cluster on a database of its own; no broker is started. At the end all are killed."""
-    cluster = RunningCluster(directory, cluster_store(server, directory), settings)
+    cluster = RunningCluster(directory, cluster_store(server, directory), settings, program=program)
     try:
         yield cluster
     finally:

@@ -24,12 +24,15 @@ class Place:
         port: its STOMP port; 0 while there is none.
         silence: after how many seconds without a sign of life clients look for another broker.
         pause: how long a producer rests after each look at what has come, in seconds: that bounds the load.
+        ends_first: whether the broker knows that a connection has ended before its client comes again. Otherwise what
+            was under way over it may come later than what is newer.
     """
 
     def __init__(self) -> None:
         self.port = 0
         self.silence = math.inf
         self.pause = 0.0
+        self.ends_first = True
 
     @property
     def hosts(self) -> list[tuple[str, int]]:
@@ -162,6 +165,10 @@ class Producer(Actor):
     def _numbers(self, unit: int) -> range:
         return range((unit - 1) * self.transaction + 1, unit * self.transaction + 1)
 
+    def headers_of(self, number: int) -> dict[str, str]:
+        """More headers of a message; ``number`` says which it is."""
+        return {}
+
     def _send(self, peer: Peer, unit: int) -> None:
         common = {"destination": self._destination, **self._headers}
         common |= {"producer-id": self.name} if self.numbered else {}
@@ -171,7 +178,8 @@ class Producer(Actor):
         else:
             common["receipt"] = str(unit)
         for number in self._numbers(unit):
-            headers = common | ({"producer-sequence": str(number)} if self.numbered else {})
+            headers = common | self.headers_of(number)
+            headers |= {"producer-sequence": str(number)} if self.numbered else {}
             size = 20_000 if number % 50 == 0 else 100
             body = Key(self.name, self._attempt, unit, number).body(size)
             peer.send("SEND", headers, body)
@@ -233,7 +241,10 @@ class Consumer(Actor):
         key = Key.of(frame.body)
         redelivered = frame.headers.get("redelivered") == "true"
         self._ledger.deliver(frame.headers["message-id"], key, redelivered)
-        order.follow(key, redelivered=redelivered)
+        if self._place.ends_first:
+            order.follow(key, redelivered=redelivered)
+        elif not redelivered:
+            order.follow(key._replace(producer=f"{key.producer} {key.attempt}"))
 
     def _settle(self, peer: Peer, portion: list[Frame], receipt: str) -> None:
         for frame in portion[:-1]:

@@ -20,9 +20,9 @@ import org.apache.activemq.command.ActiveMQQueue;
 import org.apache.activemq.transport.TransportListener;
 
 /**
- * Producers and consumers that go on while the broker is killed and started: <code>java Load URL</code>, with a URL of
- * the failover transport. It says "running", runs until a line comes on standard input, waits until all that was
- * confirmed has arrived, and prints what it knows as one JSON line.
+ * Producers and consumers that go on while the broker is killed and started: <code>java Load URL [PAUSE]</code>, with a
+ * URL of the failover transport, and how many milliseconds each producer rests. It says "running", runs until a line
+ * comes on standard input, waits until all that was confirmed has arrived, and prints what it knows as one JSON line.
  */
 public final class Load {
     private static final int BATCH = 5;
@@ -32,6 +32,7 @@ public final class Load {
     private static final long QUIET_MILLIS = 2_000;
 
     private final String url;
+    private final long pause;
     private final LoadLedger transacted = new LoadLedger(true, BATCH);
     private final LoadLedger plain = new LoadLedger(false, 1);
     private volatile boolean sending = true;
@@ -39,12 +40,13 @@ public final class Load {
     private volatile long lastReceipt = System.nanoTime();
     private volatile Throwable failure;
 
-    private Load(String url) {
+    private Load(String url, long pause) {
         this.url = url;
+        this.pause = pause;
     }
 
     public static void main(String[] arguments) throws Exception {
-        Load load = new Load(arguments[0]);
+        Load load = new Load(arguments[0], arguments.length > 1 ? Long.parseLong(arguments[1]) : 2);
         List<Thread> producers = new ArrayList<>();
         List<Thread> consumers = new ArrayList<>();
         for (boolean transacted : new boolean[] {true, false}) {
@@ -147,7 +149,7 @@ public final class Load {
                 ledger(inTransactions).doubtSent(keys, error);
                 giveUpTransaction(session);
             }
-            Thread.sleep(2);
+            Thread.sleep(pause);
         }
     }
 

@@ -6,7 +6,7 @@ from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT, Pin
 from quire.cluster.cluster_tables import BrokerRow, PinRow, ShardRow, View
 from quire.server.cluster.crew import FIRST_PAUSE, LONGEST_PAUSE, Crew
-from quire.server.cluster.shard_messages import Map, Running
+from quire.server.cluster.shard_messages import Map, Running, Waiting
 
 
 class FakeProcess:
@@ -55,6 +55,9 @@ class Seen:
         """The last process of a shard."""
         return next(process for process in reversed(self.processes) if process.shard == shard)
 
+    def wait(self, shard: int) -> None:
+        self.crew.reported(self.of(shard), Waiting(100 + shard))
+
     def run(self, shard: int, epoch: int = 1) -> None:
         self.crew.reported(self.of(shard), Running(100 + shard, f"link:{shard}", f"http:{shard}", epoch))
 
@@ -80,8 +83,18 @@ def serving(seen: Seen) -> Seen:
     return seen
 
 
+def test_a_process_stands_by_when_it_says_so_since_its_start_takes_a_while(seen: Seen) -> None:
+    assert seen.crew.standing_by == set()
+    seen.wait(1)
+    assert seen.crew.standing_by == {1}
+    seen.run(1)
+    assert seen.crew.standing_by == set()
+
+
 def test_a_lone_broker_waits_for_all_shards_and_serves_clients_meanwhile(seen: Seen) -> None:
     assert sorted([process.shard for process in seen.processes if process.shard is not None]) == [FRONT, 0, 1, 2]
+    for shard in (0, 1, 2):
+        seen.wait(shard)
     assert seen.crew.standing_by == {0, 1, 2}
     seen.run(FRONT, 0)
     assert seen.crew.standing_by == {0, 1, 2}

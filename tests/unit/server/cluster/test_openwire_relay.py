@@ -337,6 +337,18 @@ def test_a_consumer_of_several_shards_gets_its_whole_prefetch_from_one_of_them(s
     assert client.errors() == []
 
 
+@pytest.mark.parametrize("fields", [{}, {"subscription_name": "sub"}], ids=["plain", "durable"])
+def test_a_subscriber_of_a_wildcard_gets_its_whole_prefetch_from_one_topic(fields: dict[str, str]) -> None:
+    cluster = OpenWireCluster(2)
+    client = cluster.client(0)
+    client.consumer(ActiveMQTopic("w.>"), prefetch=8, **fields)
+    cluster.client(1).send(*map(str, range(12)), destination=cluster.topic(1, "w."))
+    came = client.take(MessageDispatch)
+    assert texts(came) == list(map(str, range(8)))
+    client.acks(came[:5], AckType.DELIVERED)
+    assert client.messages() == ["8", "9", "10", "11"]
+
+
 def test_a_range_covers_what_a_consumer_had_from_all_shards_in_between() -> None:
     cluster = OpenWireCluster(2)
     client = cluster.client(0)
@@ -598,6 +610,41 @@ def test_a_durable_subscription_is_the_clients_whatever_its_entry() -> None:
     assert again.refused(RemoveSubscriptionInfo(client_id="me", subscription_name="sub")) == (
         "InvalidDestinationException", "unknown-subscription",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", range(3))
+def test_a_durable_subscription_that_changes_to_a_topic_of_another_shard_leaves_nothing_behind(entry: int) -> None:
+    cluster = OpenWireCluster(3)
+    topics = [cluster.topic(shard) for shard in range(3)]
+    client = cluster.client(entry, client_id="me")
+    for topic in (topics[0], topics[2], topics[1]):
+        id = client.consumer(topic, subscription_name="sub")
+        client.remove(id)
+        client.send("x", destination=topic)
+    client.consumer(topics[1], subscription_name="sub")
+    assert client.messages() == ["x"]
+    assert [len(member.broker.durables) for member in cluster.members.values()] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("entry", range(3))
+def test_the_name_of_a_durable_subscription_in_use_cannot_be_had_for_a_topic_of_another_shard(entry: int) -> None:
+    cluster = OpenWireCluster(3)
+    client = cluster.client(entry, client_id="me")
+    client.consumer(cluster.topic(0), subscription_name="sub")
+    assert client.refused(client.consumer_info(cluster.topic(1), subscription_name="sub"))[1] == "destination-in-use"
+    client.send("x", destination=cluster.topic(0))
+    client.send("x", destination=cluster.topic(1))
+    assert client.messages() == ["x"]
+    assert [len(member.broker.durables) for member in cluster.members.values()] == [1, 0, 0]
+
+
+def test_a_durable_subscription_waits_for_no_shard_but_its_own() -> None:
+    cluster = OpenWireCluster(3)
+    cluster.kill(2)
+    client = cluster.client(0)
+    client.consumer(cluster.topic(1), subscription_name="sub")
+    client.send("x", destination=cluster.topic(1))
+    assert client.messages() == ["x"]
 
 
 def test_a_client_id_has_one_connection_in_the_cluster() -> None:

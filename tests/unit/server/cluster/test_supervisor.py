@@ -12,7 +12,7 @@ from quire.cluster.cluster_tables import BrokerRow, ShardRow, View
 from quire.cluster.directory import LEASE
 from quire.errors import InvalidSettings, StoreUnreachable
 from quire.server.cluster.crew import Crew
-from quire.server.cluster.shard_messages import Running
+from quire.server.cluster.shard_messages import Running, Waiting
 from quire.server.cluster.supervisor import HANDOVER_LIMIT, LOOK, RENEWAL, Supervisor
 from tests.unit.server.cluster.test_crew import FakeProcess, broker
 
@@ -103,6 +103,8 @@ def test_it_tells_at_once_what_it_waits_for_and_runs_and_then_each_second() -> N
     async def work() -> None:
         seen = Seen()
         await seen.look()
+        for process in seen.processes[:2]:
+            seen.crew.reported(process, Waiting(1))
         await seen.look(0.0)
         assert seen.directory.brokers["athens"].standing_by == {0, 1}
         await seen.serve()

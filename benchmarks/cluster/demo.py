@@ -1,8 +1,6 @@
 """Shows a cluster: three brokers under load, one of which is killed; who took over, when, and what was lost."""
 
-import argparse
 import asyncio
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -10,7 +8,7 @@ from random import Random
 
 from tests.acceptance.cluster.cluster_load import AnyBroker, ClusterLoad
 from tests.acceptance.cluster.running_cluster import RunningCluster, running_cluster
-from tests.postgresql_server import NoServer, run_server
+from tests.postgresql_server import run_server
 
 BROKERS = ("athens", "berlin", "cairo")
 
@@ -69,26 +67,19 @@ async def follow(cluster: RunningCluster, orphans: list[int]) -> None:
         await asyncio.sleep(0.05)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.acceptance.cluster", description=__doc__)
-    parser.add_argument("--queues", type=int, default=12)
-    parser.add_argument("--victim", choices=BROKERS, default="berlin")
-    options = parser.parse_args()
-    try:
-        with (
-            run_server() as server,
-            tempfile.TemporaryDirectory() as directory,
-            running_cluster(server, Path(directory)) as cluster,
-        ):
-            print("PostgreSQL runs; three brokers start")
-            cluster.start(*BROKERS)
-            cluster.wait_until_even()
-            show(cluster)
-            return 0 if asyncio.run(demonstrate(cluster, options.queues, options.victim)) else 1
-    except NoServer as error:
-        print(f"no PostgreSQL server can be run here: {error}", file=sys.stderr)
-        return 1
+def demo(queues: int, victim: str) -> bool:
+    """Start three brokers, kill one under load: whether all was as promised.
 
-
-if __name__ == "__main__":
-    sys.exit(main())
+    Raises:
+        NoServer: no PostgreSQL server can be run here.
+    """
+    with (
+        run_server() as server,
+        tempfile.TemporaryDirectory(prefix="quire-cluster-") as directory,
+        running_cluster(server, Path(directory)) as cluster,
+    ):
+        print("PostgreSQL runs; three brokers start")
+        cluster.start(*BROKERS)
+        cluster.wait_until_even()
+        show(cluster)
+        return asyncio.run(demonstrate(cluster, queues, victim))

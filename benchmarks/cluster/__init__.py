@@ -1,0 +1,1 @@
+"""Three brokers on one PostgreSQL: do they keep the promises of one, and what does it cost?"""

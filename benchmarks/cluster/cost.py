@@ -1,0 +1,181 @@
+"""What a second broker costs: the time of a confirmation, and the rate of three brokers beside that of one."""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.load import no_tick
+from quire.cli.output import Column
+from quire.cli.perf.crew import Crew
+from quire.cli.perf.link import Link
+from quire.cli.perf.load import Load, Target
+from quire.cli.perf.measure import percentiles, span
+from tests.acceptance.cluster.running_cluster import RunningCluster, cluster_store, running_cluster
+from tests.postgresql_server import run_server
+
+BROKERS = ("athens", "berlin", "cairo")
+CLIENTS = 6
+"""How many queues there are, each with a producer and a consumer."""
+
+WARM_UP = 200
+"""Messages that go before those that are measured."""
+
+
+LATENCY_COLUMNS = [
+    Column("path", "Queue"), Column("messages", "Messages"), Column("p50", "p50 ms"), Column("p99", "p99 ms"),
+]  # fmt: skip
+RATE_COLUMNS = [
+    Column("brokers", "Brokers"), Column("clients", "Clients"), Column("per_s", "Messages/s"),
+    Column("processor_ms", "Processor ms per message"),
+]  # fmt: skip
+
+
+class Latency(NamedTuple):
+    """The times of confirmations of messages that were sent one at a time, in milliseconds."""
+
+    path: str
+    messages: int
+    p50: float
+    p99: float
+
+
+class Rate(NamedTuple):
+    """How fast messages went, all clients together.
+
+    Attributes:
+        brokers: how many brokers, each with one shard and a database server.
+        clients: where clients connect.
+        per_s: messages per second, sent, confirmed, taken and acknowledged.
+        processor_ms: milliseconds of processor that a message took on the cores of brokers and database servers.
+    """
+
+    brokers: int
+    clients: str
+    per_s: int
+    processor_ms: float
+
+
+def latencies(directory: Path, messages: int, rounds: int) -> list[Latency]:
+    """Confirmations of messages to a shard at the client's broker, and to one at another broker, in turn.
+
+    Args:
+        directory: an empty one.
+        messages: how many of each in a round.
+        rounds: how many.
+    """
+    with ExitStack() as stack:
+        cluster = _start(stack, directory, BROKERS)
+        shards = _shards(cluster)
+        entry = cluster.brokers["athens"]
+        queues = {"at the client's broker": _queue_at(cluster, shards["athens"], "near")}
+        queues["at another broker"] = _queue_at(cluster, shards["berlin"], "far")
+        times: dict[str, list[float]] = {path: [] for path in queues}
+        with closing(Link(Target(*entry.stomp))) as link:
+            for queue in queues.values():
+                _confirm(link, queue, WARM_UP)
+            for _ in range(rounds):
+                for path, queue in queues.items():
+                    times[path] += _confirm(link, queue, messages)
+    found = {path: percentiles(each) for path, each in times.items()}
+    return [Latency(path, len(times[path]), shares["p50"], shares["p99"]) for path, shares in found.items()]
+
+
+def rates(directory: Path, messages: int, server_cores: set[int], client_cores: set[int]) -> list[Rate]:
+    """The same clients with one broker, and with three.
+
+    Args:
+        directory: an empty one.
+        messages: how many in each measurement, of all clients together.
+        server_cores: where brokers and database servers run, whether there is one of them or three.
+        client_cores: where clients run.
+    """
+    found = []
+    for brokers in (BROKERS[:1], BROKERS):
+        with ExitStack() as stack:
+            ours = os.sched_getaffinity(0)
+            stack.callback(os.sched_setaffinity, 0, ours)
+            os.sched_setaffinity(0, server_cores)  # what is started now stays there
+            place = directory / f"brokers-{len(brokers)}"
+            place.mkdir()
+            cluster = _start(stack, place, brokers)
+            os.sched_setaffinity(0, client_cores)
+            shards = _shards(cluster)
+            owners = [brokers[number % len(brokers)] for number in range(CLIENTS)]
+            queues = [_queue_at(cluster, shards[owner], f"q{number}") for number, owner in enumerate(owners)]
+            ways = {"at the broker of their queue": owners}
+            if len(brokers) > 1:
+                ways["at the next broker"] = [brokers[(brokers.index(owner) + 1) % len(brokers)] for owner in owners]
+            for way, entries in ways.items():
+                targets = [Target(*cluster.brokers[entry].stomp) for entry in entries]
+                _run(targets, queues, CLIENTS * WARM_UP)
+                before = _busy_seconds(server_cores)
+                elapsed = _run(targets, queues, messages)
+                used = _busy_seconds(server_cores) - before
+                found.append(Rate(len(brokers), way, round(messages / elapsed), round(used / messages * 1000, 3)))
+    return found
+
+
+def _start(stack: ExitStack, directory: Path, brokers: Sequence[str]) -> RunningCluster:
+    """A cluster in which each broker has one shard, on a database server of its own that syncs to disk."""
+    servers = [stack.enter_context(run_server(durable=True)) for _ in brokers]
+    stores = [cluster_store(server, directory / str(number)) for number, server in enumerate(servers)]
+    settings = {"CLUSTER__SHARDS": str(len(brokers)), "CLUSTER__STORES": " ".join(stores)}
+    cluster = stack.enter_context(running_cluster(servers[0], directory, **settings))
+    cluster.start(*brokers)
+    cluster.wait_until_even()
+    return cluster
+
+
+def _shards(cluster: RunningCluster) -> dict[str, int]:
+    """The shard of each broker."""
+    return {str(broker): shard for shard, broker in cluster.owners().items()}
+
+
+def _queue_at(cluster: RunningCluster, shard: int, name: str) -> str:
+    """The name of a queue at a shard."""
+    for number in range(1000):
+        status, place = cluster.call(cluster.living[0].name, f"/cluster/places/queue/{name}.{number}")
+        if status == 200 and place["shard"] == shard:
+            return f"{name}.{number}"
+    raise AssertionError(f"no queue is at shard {shard}")
+
+
+def _confirm(link: Link, queue: str, messages: int) -> list[float]:
+    """Send messages, each when the one before is confirmed: the times."""
+    load = Load(messages, queue=queue)
+    times = []
+    for frame in load.frames(0, messages, messages - 1, 0.0):
+        began = time.monotonic()
+        link.send(frame)
+        link.receive_until(b"RECEIPT\n")
+        times.append(time.monotonic() - began)
+    return times
+
+
+def _run(targets: Sequence[Target], queues: Sequence[str], messages: int) -> float:
+    """Send and take messages on all queues at the same time: how long it took."""
+    loads = [Load(messages // len(queues), queue=queue) for queue in queues]
+    with ExitStack() as stack:
+        crews = [stack.enter_context(Crew(target, load, no_tick)) for target, load in zip(targets, loads, strict=True)]
+        for crew in crews:
+            crew.start_consumers()
+        for crew in crews:
+            crew.start_producers()
+        for crew in crews:
+            crew.finish()
+        producers = [slot for crew in crews for slot in crew.producers]
+        return span(producers, [*producers, *[slot for crew in crews for slot in crew.consumers]])
+
+
+def _busy_seconds(cores: set[int]) -> float:
+    """For how long processors have worked."""
+    busy = 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *ticks = line.split()
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in cores:
+            user, nice, system, _idle, _waiting, interrupts, soft_interrupts = map(int, ticks[:7])
+            busy += user + nice + system + interrupts + soft_interrupts
+    return busy / os.sysconf("SC_CLK_TCK")

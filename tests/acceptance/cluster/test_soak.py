@@ -1,0 +1,39 @@
+"""A short soak: things go wrong in a cluster under load of every kind, and its promises hold.
+
+``python -m benchmarks.cluster soak`` does it for as long as one likes.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cluster.report import findings
+from benchmarks.cluster.soak import PLANTED, Plan, run
+from tests.postgresql_server import NoServer, find_account, find_programs
+
+pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(autouse=True)
+def _needs_postgresql() -> None:
+    try:
+        find_programs()
+        find_account()
+    except NoServer as error:
+        pytest.skip(str(error))
+
+
+def test_promises_hold_while_brokers_and_processes_are_lost(tmp_path: Path) -> None:
+    kinds = ["kill-broker", "suspend-broker", "kill-shard"]
+    result = asyncio.run(run(Plan(20, 1, queues=20, streams=2, kinds=kinds, java=False), tmp_path, print))
+    assert [finding for finding in findings(result) if finding.kept is False] == [], result.violations
+    assert result.rounds >= 1
+    assert result.outages
+    assert result.load.confirmed > 500  # or there was no load worth the name
+
+
+def test_a_broker_whose_store_loses_messages_is_found_out(tmp_path: Path) -> None:
+    plan = Plan(5, 1, queues=10, streams=1, kinds=["kill-shard"], java=False, program=[*PLANTED, "lost"])
+    result = asyncio.run(run(plan, tmp_path, print))
+    assert result.missing
