@@ -75,11 +75,11 @@ class ClusterGenerator(Generator):
         return self._random.randrange(-1, self._shards)
 
     def _queue(self, client: str) -> str:
-        """Where a client sends to, or what it consumes. A transaction is about one shard, mostly."""
+        """Where a client sends to, or what it consumes. Some transactions are about one shard."""
         random = self._random
         if client == DURABLE:
             return TOPIC
-        stays = self._has("transactions") and random.random() < 0.9
+        stays = self._has("transactions") and random.random() < 0.6
         return random.choice(self._homes[client] if stays else (*QUEUES, QUEUES[0]))
 
     def _entry(self) -> int:
