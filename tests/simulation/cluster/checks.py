@@ -51,6 +51,7 @@ def check_empty(owner: ShardProcess) -> None:
     left = {
         "stored": owner.store.size(), "counted": core.stored_bytes, "resident": core.memory.used,
         "transacted": core.transaction_bytes, "held": len(core.flow.holds), "clients": len(clients),
+        "prepared": len(owner.stepped.broker.xa.spanning), "decisions": len(owner.stepped.shared.decisions.open),
     }  # fmt: skip
     if any(left.values()):
         raise Broken(Rule.LEFT, f"everything is consumed, and something is left at shard {owner.shard}: {left}")
