@@ -62,7 +62,7 @@ def test_many_messages_with_receipts_come_once_and_in_order(cluster: SteppedClus
 
 def test_a_producer_with_more_destinations_than_heads_are_kept_of_reaches_each_at_its_shard() -> None:
     cluster = SteppedCluster(3)
-    queues = [f"many.{number}" for number in range(150)]
+    queues = [f"many.{number}" for number in range(90)]
     for number in range(3):
         producer = cluster.connect(number)
         for queue in [*queues, *queues]:  # the head that those of later queues are like is one of another shard
