@@ -95,16 +95,17 @@ def main(
     text = "\n".join([_conditions(peers, store, rounds, messages, random, tls), "", *table(medians, store)])
     click.echo(text)
     if write:
-        PAGE.write_text(replace_table(PAGE.read_text("utf-8"), store, text), "utf-8")
+        name = f"{store}-random" if random else store
+        PAGE.write_text(replace_table(PAGE.read_text("utf-8"), name, text), "utf-8")
 
 
-def replace_table(page: str, store: str, text: str) -> str:
-    """Put a text between a store's markers on a page."""
-    begin, end = f"<!-- {store}: begin -->\n", f"<!-- {store}: end -->\n"
+def replace_table(page: str, name: str, text: str) -> str:
+    """Put a text between the markers of a table on a page."""
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
     before, _, rest = page.partition(begin)
     _, found, after = rest.partition(end)
     if not found:
-        raise ValueError(f"the page has no markers for {store}")
+        raise ValueError(f"the page has no markers for {name}")
     return f"{before}{begin}\n{text}\n\n{end}{after}"
 
 

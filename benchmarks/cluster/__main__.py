@@ -72,6 +72,8 @@ def soak(
         result = asyncio.run(run(plan, Path(directory), output.note))
     for violation in [*result.violations, *[each for commits in result.commits for each in commits.violations]][:50]:
         output.note(f"broken: {violation}")
+    for queue, depth in result.left.items():
+        output.note(f"left in {queue}: {depth}")
     for mode, outcome in result.java.items():
         output.note(f"Java, {mode}: {outcome}")
     output.rows(rows(result.outages), OUTAGE_COLUMNS)

@@ -3,16 +3,16 @@
 import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.load import no_tick
 from quire.cli.output import Column
+from quire.cli.perf.crew import Crew
 from quire.cli.perf.link import Link
 from quire.cli.perf.load import Load, Target
-from quire.cli.perf.measure import measure, percentiles
+from quire.cli.perf.measure import percentiles, span
 from tests.acceptance.cluster.running_cluster import RunningCluster, cluster_store, running_cluster
 from tests.postgresql_server import run_server
 
@@ -158,9 +158,16 @@ def _confirm(link: Link, queue: str, messages: int) -> list[float]:
 def _run(targets: Sequence[Target], queues: Sequence[str], messages: int) -> float:
     """Send and take messages on all queues at the same time: how long it took."""
     loads = [Load(messages // len(queues), queue=queue) for queue in queues]
-    with ThreadPoolExecutor(len(loads)) as pool:
-        figures = list(pool.map(lambda target, load: measure(target, load, no_tick), targets, loads))
-    return max([each.elapsed_seconds for each in figures])
+    with ExitStack() as stack:
+        crews = [stack.enter_context(Crew(target, load, no_tick)) for target, load in zip(targets, loads, strict=True)]
+        for crew in crews:
+            crew.start_consumers()
+        for crew in crews:
+            crew.start_producers()
+        for crew in crews:
+            crew.finish()
+        producers = [slot for crew in crews for slot in crew.producers]
+        return span(producers, [*producers, *[slot for crew in crews for slot in crew.consumers]])
 
 
 def _busy_seconds(cores: set[int]) -> float:

@@ -52,7 +52,7 @@ def findings(result: Result) -> list[Finding]:
         Finding("redelivered", load.redelivered + sum([outcome.redelivered for outcome in java])),
         at_most("lost", result.missing + sum([outcome.lost for outcome in java]), 0),
         *[at_most(kind, count, 0) for kind, count in counts.items()],
-        exactly("left_in_queues", result.left, 0),
+        exactly("left_in_queues", sum(result.left.values()), 0),
         at_most("two_owners", len(owners), 0),
         Finding("commits", sum([commits.commits for commits in result.commits])),
         Finding("epochs", sum([commits.epochs for commits in result.commits])),

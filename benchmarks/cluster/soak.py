@@ -77,7 +77,7 @@ class Result:
         violations: promises that were broken, for people.
         commits: what the database says of the owners of each shard.
         missing: how many messages were confirmed to STOMP clients and did not come.
-        left: how many messages are in queues at the end.
+        left: how many messages are in queues at the end, by name.
     """
 
     rounds: int
@@ -87,7 +87,7 @@ class Result:
     violations: list[str]
     commits: list[Commits]
     missing: int
-    left: int
+    left: dict[str, int]
 
 
 async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda text: None) -> Result:
@@ -204,13 +204,13 @@ class _Soak:
             for group in STREAM_GROUPS:
                 self._load.streams[stream, group].compare(stored)
 
-    async def _left(self) -> int:
-        """How many messages are left in queues. A last one that no client has confirmed may be under way."""
+    async def _left(self) -> dict[str, int]:
+        """How many messages are left in which queues. A last one that no client has confirmed may be under way."""
         deadline = time.monotonic() + LAST_SECONDS
         while True:
             status, queues = await asyncio.to_thread(self._call, "/queues?limit=1000")
-            left = sum([queue["depth"] for queue in queues["queues"]]) if status == 200 else -1
-            if left == 0 or time.monotonic() > deadline:
+            left = {queue["name"]: queue["depth"] for queue in queues["queues"] if queue["depth"]}
+            if (status == 200 and not left) or time.monotonic() > deadline:
                 return left
             await asyncio.sleep(0.2)
 

@@ -28,6 +28,11 @@ wal_retrieve_retry_interval = '200ms'
 include_if_exists = 'synchronous.conf'
 """
 
+ACTIVITY: LiteralString = (
+    "SELECT pid, application_name, state, wait_event_type, wait_event, pg_blocking_pids(pid), now() - query_start,"
+    " left(query, 80) FROM pg_stat_activity WHERE backend_type IN ('client backend', 'walsender')"
+)
+
 # The server ends with its input: when the run ends, however it ends.
 KEEPER = '"$@" & server=$!; read -r line; kill -INT $server; wait $server'
 
@@ -158,6 +163,14 @@ class Database:
     ) -> None:
         for server in (self.replica, self.primary):
             server.stop()
+
+    def activity(self) -> str:
+        """What the server that takes writes does, for people."""
+        try:
+            with self.primary.connect() as connection:
+                return "\n".join([str(row) for row in connection.execute(ACTIVITY).fetchall()])
+        except psycopg.Error as error:
+            return f"unknown: {error}"
 
     def restart(self) -> None:
         """Kill the server that takes writes, and start it again."""

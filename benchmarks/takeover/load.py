@@ -10,6 +10,7 @@ from quire.client import AckMode, Queue, connect
 from quire.errors import QuireError
 from tests.acceptance.crash.actors import Actor, Place
 from tests.acceptance.crash.ledger import Key, Ledger
+from tests.acceptance.crash.load import LOOK_SECONDS
 from tests.acceptance.crash.peer import Peer
 
 SILENCE = 1.5
@@ -139,7 +140,7 @@ class QuireClients:
         while missing := self.ledger.missing:
             assert time.monotonic() < deadline, f"of Quire's client are missing: {missing[:10]}"
             self.check()
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK_SECONDS)
         self.ledger.check_once("client")
         self.check()
 

@@ -19,7 +19,7 @@ from benchmarks.takeover.shared_messages import SharedMessages
 from quire.store.maintenance.open_store import open_for_reading
 from tests.acceptance.crash.actors import Consumer
 from tests.acceptance.crash.broker_process import quire
-from tests.acceptance.crash.load import Load
+from tests.acceptance.crash.load import LOOK_SECONDS, Load
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda t
             except BaseException:
                 for broker in pair.brokers:
                     say(f"the end of the log of broker {broker.number}:\n{broker.log[-5000:]}")
+                say(f"the processes of the server: {database.activity()}")
                 raise
             for broker in pair.brokers:
                 await asyncio.to_thread(broker.stop)
@@ -116,7 +117,7 @@ async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[
             probe.ending = True
             await asyncio.gather(load.finish(), shared.finish(), clients.finish())
             while probe.ledger.missing or taker.unsettled:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK_SECONDS)
             await rounds.check()
             ledgers = (clients.ledger, probe.ledger)
             assert not probe.ledger.violations, f"the probe: {probe.ledger.violations[:10]}"

@@ -6,7 +6,7 @@ from random import Random
 
 from tests.acceptance.crash.actors import Consumer, Place, Producer
 from tests.acceptance.crash.ledger import Ledger
-from tests.acceptance.crash.load import DRAIN_SECONDS, QUIET_SECONDS
+from tests.acceptance.crash.load import DRAIN_SECONDS, LOOK_SECONDS, QUIET_SECONDS
 
 START_SECONDS = 30.0
 """How long the subscriptions may take."""
@@ -86,7 +86,7 @@ class SharedMessages:
         quiet_since = time.monotonic()
         deadline = quiet_since + DRAIN_SECONDS
         while time.monotonic() - quiet_since < QUIET_SECONDS:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK_SECONDS)
             self.check()
             missing = {name: ledger.open[:10] for name, ledger in self._ledgers.items()}
             is_sending = not all([task.done() for task in self._tasks[len(self._consumers) :]])

@@ -72,10 +72,10 @@ class RelaySession(StompSession):
         return self._connection.is_writable
 
     def go_on(self) -> None:
-        """Take input that waits for the relay."""
+        """Take input that waits for the relay: in a step, since many clients may wait for one shard."""
         if self._waits_for_shards and not self.is_closed:
             self._waits_for_shards = False
-            self.resume()
+            self._core.steps.add(self._go_on, "input that waited for a shard", stores=False)
 
     def end(self, frame: bytes) -> None:
         """Pass on the error that an owner has told, and close."""

@@ -4,13 +4,16 @@ import asyncio
 from collections import deque
 
 from quire.broker.broker import Broker
-from quire.cluster.virtual_connection import VirtualConnection
+from quire.cluster.virtual_connection import WINDOW, VirtualConnection
 from quire.errors import QuireError
 from quire.security import Access
 from quire.server.client_transport import ClientTransport
 from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.visitor import Visitor
 from quire.server.protocol_doors import ProtocolDoors
+
+JOINED = WINDOW // 2
+"""Of what has come and waits, so many bytes are handed on at once: each time the session has its time of a turn."""
 
 
 class VirtualTransport(asyncio.Transport):
@@ -86,7 +89,7 @@ class VirtualTransport(asyncio.Transport):
         self._is_delivering = True
         try:
             while self._pieces and not self._is_paused:
-                data = self._pieces.popleft()
+                data = self._next()
                 self.unread -= len(data)
                 self._inside.data_received(data)
                 self._connection.taken(len(data))
@@ -94,6 +97,17 @@ class VirtualTransport(asyncio.Transport):
             self._is_delivering = False
         if self._has_ended and not self._pieces:
             self._lose()
+
+    def _next(self) -> bytes:
+        """What is handed on next: many small pieces at once."""
+        first = self._pieces.popleft()
+        if not self._pieces:
+            return first
+        pieces, size = [first], len(first)
+        while self._pieces and size + len(self._pieces[0]) <= JOINED:
+            pieces.append(piece := self._pieces.popleft())
+            size += len(piece)
+        return b"".join(pieces)
 
     def _forget(self) -> None:
         for data in self._pieces:

@@ -74,7 +74,7 @@ class Ledger:
     @property
     def missing(self) -> list[tuple[str, int]]:
         """What is confirmed and was not received."""
-        return sorted(key for key in self.confirmed if key not in self.received)
+        return sorted(self.confirmed.difference(self.received))
 
     @property
     def open(self) -> list[str]:

@@ -15,6 +15,10 @@ QUIET_SECONDS = 0.3
 """How long the end is watched for messages that should not come."""
 
 
+LOOK_SECONDS = 0.1
+"""How often it is looked at meanwhile: this process has all clients, and may have proxies too."""
+
+
 class Load:
     """Producers and consumers on three queues.
 
@@ -112,7 +116,7 @@ class Load:
         deadline = quiet_since = time.monotonic()
         deadline += DRAIN_SECONDS
         while time.monotonic() - quiet_since < QUIET_SECONDS:
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(LOOK_SECONDS)
             self.check()
             self.forwarded.confirmed = set(self.forward.received)
             sending = not all([task.done() for task in self._tasks[: len(self._producers)]])

@@ -147,6 +147,21 @@ public final class TemporaryDestinations extends Scenarios {
         expect(session.createConsumer(other), "other");
     }
 
+    /** As Spring's JmsTemplate asks; the replier hears of the queue on another way than of the request. */
+    @Scenario
+    void eachRequestMayHaveAQueueOfItsOwn() throws Exception {
+        AtomicReference<Throwable> failure = answer(connect());
+        Session session = auto(connect());
+        for (String text : numbered("q", 100)) {
+            TemporaryQueue replies = session.createTemporaryQueue();
+            MessageConsumer consumer = session.createConsumer(replies);
+            request(session, replies, consumer, text);
+            consumer.close();
+            replies.delete();
+        }
+        equal(null, failure.get(), "failure of the replier");
+    }
+
     @Scenario
     void manyRequestersShareOneReplier() throws Exception {
         AtomicReference<Throwable> failure = answer(connect());

@@ -337,6 +337,18 @@ def test_a_consumer_of_several_shards_gets_its_whole_prefetch_from_one_of_them(s
     assert client.errors() == []
 
 
+@pytest.mark.parametrize("fields", [{}, {"subscription_name": "sub"}], ids=["plain", "durable"])
+def test_a_subscriber_of_a_wildcard_gets_its_whole_prefetch_from_one_topic(fields: dict[str, str]) -> None:
+    cluster = OpenWireCluster(2)
+    client = cluster.client(0)
+    client.consumer(ActiveMQTopic("w.>"), prefetch=8, **fields)
+    cluster.client(1).send(*map(str, range(12)), destination=cluster.topic(1, "w."))
+    came = client.take(MessageDispatch)
+    assert texts(came) == list(map(str, range(8)))
+    client.acks(came[:5], AckType.DELIVERED)
+    assert client.messages() == ["8", "9", "10", "11"]
+
+
 def test_a_range_covers_what_a_consumer_had_from_all_shards_in_between() -> None:
     cluster = OpenWireCluster(2)
     client = cluster.client(0)
