@@ -21,7 +21,7 @@ CONNECTIONS = 10_000
 MESSAGES = 64 << 20
 """How many bytes of messages a shard keeps in memory: the default of ``memory.limit``."""
 
-MOST_SHARDS = 5_000
+MOST_SHARDS = 2_000
 """With more shards no plan is made."""
 
 HIGHEST = 1e8
