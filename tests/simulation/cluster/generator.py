@@ -75,7 +75,7 @@ class ClusterGenerator(Generator):
         return self._random.randrange(-1, self._shards)
 
     def _queue(self, client: str) -> str:
-        """Where a client sends to, or what it consumes. Some transactions are about one shard."""
+        """Where a client sends to, or what it consumes. Many transactions are about one shard, many about several."""
         random = self._random
         if client == DURABLE:
             return TOPIC
