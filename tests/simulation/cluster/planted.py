@@ -5,7 +5,6 @@ from typing import Any
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Session
-from quire.broker.transactions.decisions import Decisions
 from quire.broker.transactions.xid import Xid
 from quire.cluster.cluster_map import ClusterMap
 from quire.cluster.link import Link
@@ -113,11 +112,6 @@ def _(right: Method) -> Method:
 
 
 # Transactions over several shards.
-
-
-@_bug("a later coordinator does not know what was decided", Decisions, "_load")
-def _(right: Method) -> Method:
-    return lambda self, key, value: None
 
 
 @_bug("a part is said to be committed before that is durable", Outcomes, "_commit")
