@@ -90,7 +90,7 @@ class ShardProcess:
         self.scheduler = self.stepped.scheduler
         if isinstance(store, ShardStore):
             self.stepped.broker.core.dispatch.lock = _Lease(store)
-        parts = self.stepped.broker, self.stepped.gate, self.stepped.links
+        parts = self.stepped.broker, self.stepped.gate, self.stepped.links, self.stepped.shared
         self.stepped.entry_doors = EntryDoors(*parts, partial(gave, self.epoch))
         self.stepped.owner_doors["stomp"] = OwnerDoors(*parts, partial(gave, self.epoch))
         network.hosts[address] = self
