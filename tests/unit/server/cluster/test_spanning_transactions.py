@@ -405,3 +405,47 @@ def test_a_planted_fault_is_found(
     monkeypatch.setattr(owner, name, fault)
     with pytest.raises(AssertionError):
         run_histories(400)
+
+
+# Streams.
+
+
+def stream_at(cluster: SteppedCluster, shard: int) -> str:
+    """The name of a stream that a shard has."""
+    return next(name for n in range(1000) if cluster.shard_of(f"stream://{(name := f's{n}')}") == shard)
+
+
+@pytest.mark.parametrize("first", ["stream", "queue"])
+def test_the_shard_of_a_stream_decides_if_it_is_acknowledged_first(first: str) -> None:
+    cluster = SteppedCluster(3)
+    stream, queue, target = stream_at(cluster, 1), cluster.name_at(0), cluster.name_at(2)
+    client = cluster.connect(0)
+    member = {
+        "destination": f"/stream/{stream}",
+        "id": "s",
+        "group": "g",
+        "start": "earliest",
+        "ack": "client-individual",
+    }
+    client.frame("SEND", {"destination": f"/stream/{stream}"}, b"stream")
+    client.send(queue, b"queue")
+    cluster.run()
+    client.frame("SUBSCRIBE", member)
+    client.subscribe(queue, id="q")
+    cluster.advance(3)
+    messages = {message.body.decode(): message for message in client.take("MESSAGE")}
+    assert sorted(messages) == ["queue", "stream"]
+    client.frame("BEGIN", {"transaction": "t"})
+    client.send(target, b"n", {"transaction": "t"})
+    for name in (first, *({"stream", "queue"} - {first})):
+        client.ack(messages[name], {"transaction": "t"})
+    client.frame("COMMIT", {"transaction": "t", "receipt": "c"})
+    cluster.advance(3)
+    done = first == "stream"
+    assert client.receipts() == (["c"] if done else [])
+    assert client.errors() == ([] if done else ["transaction-spans-shards"])
+    assert [cluster.owner(name).queue(name).depth for name in (queue, target)] == ([0, 1] if done else [1, 0])
+    again = cluster.connect(2)
+    again.frame("SUBSCRIBE", member)
+    cluster.advance(30)
+    assert again.messages() == ([] if done else [b"stream"])
