@@ -73,9 +73,9 @@ class ClusterGenerator(Generator):
         return self._random.randrange(-1, self._shards)
 
     def _queue(self, client: str) -> str:
-        """Where a client sends to, or what it consumes. Many transactions are about one shard, many about several."""
+        """Where a client sends to, or what it consumes. A transaction is about one shard, mostly."""
         random = self._random
-        stays = self._has("transactions") and random.random() < 0.6
+        stays = self._has("transactions") and random.random() < 0.9
         return random.choice(self._homes[client] if stays else (*QUEUES, QUEUES[0]))
 
     def _entry(self) -> int:
