@@ -8,8 +8,8 @@ from benchmarks.cluster.soak import Result
 from benchmarks.scenarios.findings import Finding, at_most, exactly
 from quire.cli.output import Column
 
-LIMITS = {"broker killed": 6.0, "broker suspended": 6.0}
-"""How long a shard may be without service when its broker is lost, in seconds: a lease, and the takeover."""
+LIMITS = {"broker killed": 10.0, "broker suspended": 10.0}
+"""How long a shard may be without service when its broker is lost, in seconds, also on a machine that is busy."""
 
 OUTAGE_COLUMNS = [
     Column("event", "Event"), Column("shards", "Shards"), Column("least", "Least s"), Column("median", "Median s"),

@@ -45,7 +45,7 @@ class OwnerDoors(StompOwnerDoors):
 class _EntrySession(RelaySession):
     def __init__(
         self, broker: Broker, gate: Gate, connection: Connection, links: Links, shared: ShardTransactions, gave: Gave
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(broker, gate, connection, links, shared)
         self._gave = gave
 

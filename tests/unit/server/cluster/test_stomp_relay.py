@@ -60,6 +60,20 @@ def test_many_messages_with_receipts_come_once_and_in_order(cluster: SteppedClus
     assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [0, 0, 0]
 
 
+def test_a_producer_with_more_destinations_than_heads_are_kept_of_reaches_each_at_its_shard() -> None:
+    cluster = SteppedCluster(3)
+    queues = [f"many.{number}" for number in range(90)]
+    for number in range(3):
+        producer = cluster.connect(number)
+        for queue in [*queues, *queues]:  # the head that those of later queues are like is one of another shard
+            producer.send(queue, b"m")
+        cluster.run()
+        assert producer.errors() == []
+    assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [6] * len(queues)
+    for number, member in cluster.members.items():
+        assert {cluster.shard_of(queue) for queue in member.broker.destinations.queues} == {number}
+
+
 def test_runs_of_acknowledgements_go_to_those_who_gave_the_messages(cluster: SteppedCluster) -> None:
     queues = [cluster.name_at(shard) for shard in range(3)]
     client = cluster.connect(0)
