@@ -115,9 +115,9 @@ def _(right: Method) -> Method:
 # Transactions over several shards.
 
 
-@_bug("a coordinator does not know what it has decided", Decisions, "may_commit")
+@_bug("a later coordinator does not know what was decided", Decisions, "_load")
 def _(right: Method) -> Method:
-    return lambda self, id: False
+    return lambda self, key, value: None
 
 
 @_bug("a part is said to be committed before that is durable", Outcomes, "_commit")
