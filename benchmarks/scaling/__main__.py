@@ -63,6 +63,8 @@ def plan_command(
     """Print what a load needs, which limit it meets first, and what that assumes."""
     senders, receivers = producers or queues, consumers or queues * fanout
     demand = Demand(rate, size, queues, fanout, senders, receivers, connections or senders + receivers, pinned)
+    if not measured.FILE.exists():
+        raise click.ClickException("nothing was measured yet: run python -m benchmarks.scaling measure --write")
     try:
         for line in plan_lines(measured.read(), demand, Machines(**machines)):
             click.echo(line)

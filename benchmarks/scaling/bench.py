@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import LiteralString, NamedTuple
 
@@ -37,22 +36,6 @@ _VACUUM: LiteralString = (
     "VACUUM quire_shard_0.pages, quire_shard_0.lanes, quire_shard_0.owner, quire_shard_1.pages, quire_shard_1.lanes,"
     " quire_shard_1.owner, quire_shard_2.pages, quire_shard_2.lanes, quire_shard_2.owner"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class MixedLoad(Load):
-    """A load whose bodies are parts of a long text: it does not compress, and they do not repeat soon."""
-
-    text: bytes = b""
-
-    def frames(self, first: int, count: int, last: int, now: float) -> Iterator[bytes]:
-        """SEND frames, as ``Load.frames``; they tell no time."""
-        kept = "true" if self.persistent else "false"
-        head = f"SEND\ndestination:{self.destination}\ncontent-length:{self.size}\npersistent:{kept}\n".encode()
-        for number in range(first, first + count):
-            start = number * self.size % (len(self.text) - self.size)
-            receipt = b"receipt:%d\n" % number if self.receipts or number == last else b""
-            yield b"%b%b\n%b\0" % (head, receipt, self.text[start : start + self.size])
 
 
 class Job(NamedTuple):

@@ -18,7 +18,10 @@ HEART_BEAT = 10.0
 CONNECTIONS = 10_000
 """How many clients a shard takes: ``stomp.max_connections`` and ``openwire.max_connections`` have this default."""
 
-MOST_SHARDS = 5_000
+MESSAGES = 64 << 20
+"""How many bytes of messages a shard keeps in memory: the default of ``memory.limit``."""
+
+MOST_SHARDS = 2_000
 """With more shards no plan is made."""
 
 HIGHEST = 1e8
@@ -215,7 +218,7 @@ def _limits_of_brokers(costs: Costs, demand: Demand, machines: Machines, cluster
     seconds = shards * seconds_of_shard(costs, demand, cluster.shards, 1 / cluster.shards)
     subscriptions = max(demand.consumers, demand.destinations * demand.fanout)
     memory = (
-        shards * idle.shard_memory
+        shards * (idle.shard_memory + MESSAGES)
         + here * demand.connections * idle.connection_memory
         + here * demand.destinations * idle.destination_memory
         + here * subscriptions * idle.subscription_memory

@@ -106,7 +106,7 @@ class Probe(Actor):
             while not await peer.receive():
                 pass
             self.answers.append(Answer(sent, time.monotonic(), broker))
-            self.ledger.confirmed.add(("probe", self._number))
+            self.ledger.confirm([("probe", self._number)])
             await asyncio.sleep(self._pause)
 
 
@@ -165,7 +165,7 @@ class QuireClients:
             while not self.ending:
                 number += 1
                 await producer.send(Key("client", 1, number, number).body(100))
-                self.ledger.confirmed.add(("client", number))
+                self.ledger.confirm([("client", number)])
                 await asyncio.sleep(PAUSE)
 
     async def _consume(self) -> None:

@@ -32,8 +32,7 @@ class SharedMessages:
         for kind in ("topic", "stream"):
             destination = f"/{kind}/shared"
             ledgers = [self._ledgers.setdefault(f"{reader} of {kind}", Ledger()) for reader in READERS]
-            for ledger in ledgers:
-                ledger.confirmed = ledgers[0].confirmed  # what one gets all get
+            ledgers[0].others = ledgers[1:]
             for name, numbered, transaction in ((f"{kind}-numbered", True, 1), (f"{kind}-transacted", False, 4)):
                 headers = {"partition-key": name}
                 self._producers.append(

@@ -160,7 +160,7 @@ class Producer(Actor):
                 assert frame.command == "RECEIPT"
                 unit = int(frame.headers["receipt-id"])
                 self._unconfirmed.remove(unit)
-                self._ledger.confirmed.update((self.name, number) for number in self._numbers(unit))
+                self._ledger.confirm((self.name, number) for number in self._numbers(unit))
 
     def _numbers(self, unit: int) -> range:
         return range((unit - 1) * self.transaction + 1, unit * self.transaction + 1)

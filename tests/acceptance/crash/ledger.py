@@ -42,6 +42,7 @@ class Ledger:
         settled: message ids of which the acknowledgement has a receipt.
         held: message ids that were delivered and not acknowledged: with the connection lost, they have to come again.
         redelivered: how many deliveries were flagged.
+        others: the ledgers of other subscriptions that get the same messages.
     """
 
     def __init__(self) -> None:
@@ -52,8 +53,17 @@ class Ledger:
         self.settled: set[str] = set()
         self.held: set[str] = set()
         self.redelivered = 0
+        self.others: list[Ledger] = []
+        self._missing: set[tuple[str, int]] = set()
         self._seen: set[str] = set()
         self._units: defaultdict[tuple[str, int, int], set[int]] = defaultdict(set)
+
+    def confirm(self, keys: Iterable[tuple[str, int]]) -> None:
+        """A broker has confirmed messages."""
+        keys = list(keys)
+        for ledger in (self, *self.others):
+            ledger.confirmed.update(keys)
+            ledger._missing.update([key for key in keys if key not in ledger.received])
 
     def deliver(self, id: str, key: Key, redelivered: bool) -> None:
         """A consumer got a message."""
@@ -65,6 +75,7 @@ class Ledger:
         self._seen.add(id)
         self.held.add(id)
         self.received[key.producer, key.number].add(id)
+        self._missing.discard((key.producer, key.number))
         self._units[key.producer, key.attempt, key.unit].add(key.number)
 
     def acknowledge(self, ids: Iterable[str]) -> None:
@@ -74,7 +85,7 @@ class Ledger:
     @property
     def missing(self) -> list[tuple[str, int]]:
         """What is confirmed and was not received."""
-        return sorted(self.confirmed.difference(self.received))
+        return sorted(self._missing)
 
     @property
     def open(self) -> list[str]:

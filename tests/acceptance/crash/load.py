@@ -118,7 +118,7 @@ class Load:
         while time.monotonic() - quiet_since < QUIET_SECONDS:
             await asyncio.sleep(LOOK_SECONDS)
             self.check()
-            self.forwarded.confirmed = set(self.forward.received)
+            self.forwarded.confirm(self.forward.received.keys() - self.forwarded.confirmed)
             sending = not all([task.done() for task in self._tasks[: len(self._producers)]])
             missing = [ledger.open[:10] for ledger in self._ledgers]
             unsettled = [consumer.unsettled for consumer in self._consumers]

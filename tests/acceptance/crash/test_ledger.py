@@ -9,7 +9,7 @@ def key(number: int, attempt: int = 1, unit: int = 0) -> Key:
 
 def test_what_keeps_all_promises_is_no_violation() -> None:
     ledger = Ledger()
-    ledger.confirmed.add(("p", 1))
+    ledger.confirm([("p", 1)])
     order = Order(ledger)
     for redelivered in (False, True):
         ledger.deliver("id-1", key(1), redelivered)
@@ -23,9 +23,20 @@ def test_what_keeps_all_promises_is_no_violation() -> None:
 
 def test_message_that_never_came_is_missing() -> None:
     ledger = Ledger()
-    ledger.confirmed |= {("p", 1), ("p", 2)}
+    ledger.others.append(Ledger())
+    ledger.confirm([("p", 1), ("p", 2)])
     ledger.deliver("id-1", key(1), False)
     assert ledger.missing == [("p", 2)]
+    assert ledger.others[0].missing == [("p", 1), ("p", 2)]
+    ledger.deliver("id-2", key(2), False)
+    assert not ledger.missing
+
+
+def test_message_may_come_before_its_confirmation() -> None:
+    ledger = Ledger()
+    ledger.deliver("id-1", key(1), False)
+    ledger.confirm([("p", 1)])
+    assert not ledger.missing
 
 
 def test_message_that_did_not_come_again_is_held() -> None:
