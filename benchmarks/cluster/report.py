@@ -53,6 +53,7 @@ def findings(result: Result) -> list[Finding]:
         at_most("lost", result.missing + sum([outcome.lost for outcome in java]), 0),
         *[at_most(kind, count, 0) for kind, count in counts.items()],
         exactly("left_in_queues", sum(result.left.values()), 0),
+        Finding("dead_letters_of_java_s_own", result.suppressed),
         at_most("two_owners", len(owners), 0),
         Finding("commits", sum([commits.commits for commits in result.commits])),
         Finding("epochs", sum([commits.epochs for commits in result.commits])),

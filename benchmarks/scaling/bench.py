@@ -114,7 +114,7 @@ class Bench:
             for crew in crews:
                 crew.start_consumers()
             before = self._read()
-            for crew in [crew for crew in crews if crew.producers]:
+            for crew in crews:
                 crew.start_producers()
             for crew in crews:
                 crew.finish()
@@ -193,10 +193,10 @@ class Bench:
 
 def _work(jobs: Sequence[Job], commits: float, *, sends: bool, takes: bool) -> Work:
     """What jobs have done, all shards alike."""
-    sent = sum([job.load.messages for job in jobs if sends and job.load.producers])
-    taken = sum([job.load.messages for job in jobs if takes and job.load.consumers])
-    sent_bytes = sum([job.load.messages * job.load.size for job in jobs if sends and job.load.producers])
-    taken_bytes = sum([job.load.messages * job.load.size for job in jobs if takes and job.load.consumers])
+    messages = sum([job.load.messages for job in jobs])
+    size = sum([job.load.messages * job.load.size for job in jobs])
+    sent, sent_bytes = (messages, size) if sends else (0, 0)
+    taken, taken_bytes = (messages, size) if takes else (0, 0)
     shards = len({job.shard for job in jobs}) or 1
     producers, consumers = [sum([getattr(job.load, who) for job in jobs]) for who in ("producers", "consumers")]
     both = trips(sent, producers, commits / shards) + trips(taken, consumers, commits / shards)

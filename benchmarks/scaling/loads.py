@@ -75,4 +75,4 @@ def _setup(name: str, jobs: list[Job], cores: int) -> Setup:
     rate = sum([load.rate for load in loads])
     demand = Demand(rate, loads[0].size, len(jobs), 1, producers, consumers, producers + consumers)
     relayed = sum([job.entry != job.shard for job in jobs]) / len(jobs)
-    return Setup(name, demand, len({job.shard for job in jobs}), relayed, cores)
+    return Setup(name, demand, loads[0].window, len({job.shard for job in jobs}), relayed, cores)

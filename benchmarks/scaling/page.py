@@ -164,8 +164,8 @@ def _plans(costs: Costs) -> Iterator[str]:
         except TooMuch as error:
             rows.append([f"{rate:,}/s", "-", "-", "-", error.limit.name, "-"])
             continue
-        first = limits(costs, demand, machines, cluster)[0]
         most = highest_rate(costs, demand, machines, cluster)
+        first = limits(costs, demand._replace(rate=most), machines, cluster)[0]
         rows.append([f"{rate:,}/s", *[f"{number:,}" for number in cluster], first.name, f"{most:,.0f}/s"])
     yield from _table(["messages", "shards", "brokers", "databases", "the next limit", "is met at"], rows)
 
@@ -188,7 +188,8 @@ def plan_lines(costs: Costs, demand: Demand, machines: Machines) -> Iterator[str
         yield f"{limit.share:>6.1%}  {limit.name:32}  {_amount(limit.used, limit.unit)} of {_told(limit)}"
     yield ""
     most = highest_rate(costs, demand, machines, cluster)
-    yield f"The first limit is {found[0].name}, at {most:,.0f} messages/s. It needs more {found[0].needs}."
+    first = limits(costs, demand._replace(rate=most), machines, cluster)[0]
+    yield f"The first limit is {first.name}, at {most:,.0f} messages/s. Beyond it needs more {first.needs}."
     yield ""
     yield f"Assumed, with costs measured {costs.measured} on {costs.machine}:"
     yield from [f"- {text}" for text in ASSUMPTIONS]

@@ -100,6 +100,8 @@ class Outcomes:
     def _say(self, shard: int, word: str, xid: Xid) -> None:
         end = self._asked.get(shard)
         if end is None:
+            if self._is_stopped:
+                return
             end = LineEnd(self._heard, partial(self._lost, shard))
             try:
                 end.connection = self._links.open(shard, self._opening, end)
@@ -120,7 +122,7 @@ class Outcomes:
         if word == "done":
             self._decisions.done(id, number, epoch)
         elif word == "gone" and epoch >= id.epoch:
-            self._settle(xid, "rollback")
+            self._settle_soon(xid, "rollback", lambda: None)
 
     # What other processes ask and tell.
 
@@ -132,8 +134,7 @@ class Outcomes:
         answer(end, xid)
 
     def _commit(self, end: LineEnd, xid: Xid) -> None:
-        if self._settle(xid, "commit"):
-            self._broker.core.after_commit(partial(self._settled, end, xid))
+        self._settle_soon(xid, "commit", partial(self._settled, end, xid))
 
     def _settled(self, end: LineEnd, xid: Xid) -> None:
         """A commit has ended: if the branch is gone, that is durable."""
@@ -147,19 +148,27 @@ class Outcomes:
         if not self._decisions.may_commit(id):
             end.say("gone", xid, self._map.epoch)
 
-    def _settle(self, xid: Xid, outcome: str) -> bool:
-        """Whether a branch ends as it should with the open commit; else it is tried again."""
+    def _settle_soon(self, xid: Xid, outcome: str, then: Callable[[], None]) -> None:
+        """End a branch in a step of its own: it may be large, and there may be many.
+
+        Args:
+            then: is called when that is stored, or has failed.
+        """
+        step = partial(self._settle, xid, outcome, then)
+        self._broker.core.steps.add(step, "the outcome of a transaction", stores=False)
+
+    def _settle(self, xid: Xid, outcome: str, then: Callable[[], None]) -> bool:
+        """End a branch with the open commit. If that is not possible now, the outcome comes again."""
         try:
             self._broker.xa.settle(xid, outcome)
         except QuireError as error:
             if xid not in self._complained:
                 self._complained.add(xid)
-                text = (
-                    f"a transaction over several shards cannot end here, and is tried again: {outcome} {xid}: {error}"
-                )
+                text = f"a transaction over several shards cannot end here and is tried again: {outcome} {xid}: {error}"
                 event("transaction.stuck", text, logging.WARNING, xid=str(xid), code=error.code)
             return False
-        return True
+        self._broker.core.after_commit(then)
+        return False
 
 
 def _next_of(known: dict[K, V]) -> list[tuple[K, V]]:

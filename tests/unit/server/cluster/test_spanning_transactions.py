@@ -338,8 +338,10 @@ def test_a_replaced_coordinator_cannot_have_a_branch_rolled_back() -> None:
     id, _ = SpanningId.of(xid)
     end = LineEnd(lambda *_: None, lambda _: None)
     member.shared.outcomes._heard(end, ["gone", str(xid), str(id.epoch - 1)])
+    member.run_turns()
     assert member.broker.xa.branch(xid).state is XaState.PREPARED
     member.shared.outcomes._heard(end, ["gone", str(xid), str(id.epoch)])
+    member.run_turns()
     assert member.broker.xa.branch(xid).state is XaState.ROLLING_BACK
     assert id.epoch == coordinator.cluster_map.epoch
 
