@@ -54,8 +54,16 @@ class GroupConsumer(Consumer):
     def __init__(self, place: Place, queue: str, ledger: Ledger, random: Random, log: GroupLog) -> None:
         super().__init__(place, queue, ledger, random, 20)
         self._log = log
+        self._order: Order | None = None
+
+    async def _work(self, peer: Peer) -> None:
+        try:
+            await super()._work(peer)
+        finally:
+            self._log.lost(self._order)
 
     def _take(self, frame: Frame, order: Order) -> None:
+        self._order = order
         key, group = Key.of(frame.body), frame.headers["JMSXGroupID"]
         flagged = frame.headers.get("redelivered") == "true"
         self._ledger.deliver(frame.headers["message-id"], key, flagged)

@@ -29,6 +29,12 @@ class GroupLog:
             self._last[group] = max(number, self._last.get(group, 0))
         held[number] = holder
 
+    def lost(self, holder: object) -> None:
+        """The connection of a holder is gone: what it had may have gone to another one before it knew."""
+        for held in self._open.values():
+            for number in [number for number, who in held.items() if who is holder]:
+                del held[number]
+
     def acknowledge(self, group: str, number: int) -> None:
         """The holder sends an acknowledgement: from now on the group may go to another consumer."""
         self._open[group].pop(number, None)

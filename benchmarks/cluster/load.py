@@ -41,8 +41,8 @@ QUIET_SECONDS = 15.0
 class SoakLoad:
     """Clients on many queues and streams, each at a broker of its own choice.
 
-    Of ten queues, six are plain, one has selectors, one has message groups, and two have transactions: each of these
-    joins two queues.
+    Of ten queues, six are plain, one has selectors, one has message groups, and two have transactions over two shards:
+    sends to both, and messages that are forwarded from one to the other.
 
     Args:
         place: where clients connect.
@@ -101,9 +101,9 @@ class SoakLoad:
             self._add([sender], [forwarder, ForwardedConsumer(place, target, forwarded, random, 20)], ledger, forwarded)
 
     def _partner(self, name: str) -> str:
-        """Another queue of the same shard: a transaction may join them."""
+        """A queue of another shard, for transactions over both."""
         shard = self._shard_of(name)
-        return next(each for n in range(1000) if self._shard_of(each := f"{name}.{n}") == shard)
+        return next(each for n in range(1000) if self._shard_of(each := f"{name}.{n}") != shard)
 
     def _add_stream(self, stream: str) -> None:
         sent = Ledger()

@@ -8,8 +8,8 @@ from benchmarks.cluster.soak import Result
 from benchmarks.scenarios.findings import Finding, at_most, exactly
 from quire.cli.output import Column
 
-LIMITS = {"broker killed": 6.0, "broker suspended": 6.0}
-"""How long a shard may be without service when its broker is lost, in seconds: a lease, and the takeover."""
+LIMITS = {"broker killed": 10.0, "broker suspended": 10.0}
+"""How long a shard may be without service when its broker is lost, in seconds, also on a machine that is busy."""
 
 OUTAGE_COLUMNS = [
     Column("event", "Event"), Column("shards", "Shards"), Column("least", "Least s"), Column("median", "Median s"),
@@ -53,6 +53,7 @@ def findings(result: Result) -> list[Finding]:
         at_most("lost", result.missing + sum([outcome.lost for outcome in java]), 0),
         *[at_most(kind, count, 0) for kind, count in counts.items()],
         exactly("left_in_queues", sum(result.left.values()), 0),
+        Finding("dead_letters_of_java_s_own", result.suppressed),
         at_most("two_owners", len(owners), 0),
         Finding("commits", sum([commits.commits for commits in result.commits])),
         Finding("epochs", sum([commits.epochs for commits in result.commits])),

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ PAUSE = 1.0
 
 LAST_SECONDS = 10.0
 """How long messages that no client has confirmed may take at the end."""
+
+DEAD, CAUSE = "ActiveMQ.DLQ", "dlqDeliveryFailureCause"
+"""The dead letter queue, and the header of a dead letter with what the client says."""
 
 PLANTED = [sys.executable, "-m", "benchmarks.cluster.planted"]
 """A broker whose shards have a planted fault, which is named next: a run with it has to find it."""
@@ -77,7 +81,9 @@ class Result:
         violations: promises that were broken, for people.
         commits: what the database says of the owners of each shard.
         missing: how many messages were confirmed to STOMP clients and did not come.
-        left: how many messages are in queues at the end, by name.
+        left: how many messages are in queues at the end, by name; the next ones apart.
+        suppressed: dead letters that Java clients made of messages that they had before: the acknowledgement was lost
+            with the connection, and they take no message twice.
     """
 
     rounds: int
@@ -88,6 +94,7 @@ class Result:
     commits: list[Commits]
     missing: int
     left: dict[str, int]
+    suppressed: int
 
 
 async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda text: None) -> Result:
@@ -159,10 +166,14 @@ class _Soak:
                     self._violations.append(f"not everything came; errors that clients got: {self._load.errors}")
                 await self._look()
                 missing, left = self._load.missing, await self._left()
+                suppressed = await asyncio.to_thread(self._suppressed) if DEAD in left else 0
+                left = Counter(left) - Counter({DEAD: suppressed})
                 await self._compare_streams()
                 self._load.check_end()
                 violations = [*self._violations, *self._load.violations]
-        return Result(rounds, self._faults.outages, self._load, java, violations, self._commits, missing, left)
+        return Result(
+            rounds, self._faults.outages, self._load, java, violations, self._commits, missing, left, suppressed
+        )
 
     async def _go_wrong(self) -> int:
         """One thing after the other, until the time is over or a promise is broken: how many."""
@@ -213,6 +224,12 @@ class _Soak:
             if (status == 200 and not left) or time.monotonic() > deadline:
                 return left
             await asyncio.sleep(0.2)
+
+    def _suppressed(self) -> int:
+        """How many dead letters Java clients made of messages that they had before."""
+        pages = [self._call(f"/queues/{DEAD}/messages?limit=1000&shard={shard}") for shard in range(SHARDS)]
+        letters = [letter for status, page in pages if status == 200 for letter in page["messages"]]
+        return sum(["Suppressing duplicate" in letter["headers"].get(CAUSE, "") for letter in letters])
 
     def _shard_of(self, queue: str) -> int:
         status, place = self._call(f"/cluster/places/queue/{queue}")

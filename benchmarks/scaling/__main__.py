@@ -10,9 +10,11 @@ from benchmarks.scaling import costs as measured
 from benchmarks.scaling.capacity import Demand, Machines, TooMuch
 from benchmarks.scaling.measure import measure
 from benchmarks.scaling.page import PAGE, plan_lines, tables, write_page
-from quire.units import parse_size
+from quire.units import parse_duration, parse_size
 
 _SMALLEST = Machines()
+
+SHORTEST_WAIT = 0.001
 
 
 @click.group()
@@ -44,6 +46,14 @@ def measure_command(rounds: int, write: bool) -> None:
 @click.option("--consumers", type=click.IntRange(1), help="Default: as many as the fanout for each queue.")
 @click.option("--connections", type=click.IntRange(1), help="Default: one for each producer and consumer.")
 @click.option("--pinned", is_flag=True, help="The queues are pinned, so that each shard has as many of them.")
+@click.option(
+    "--wait",
+    type=parse_duration,
+    metavar="DURATION",
+    default="20ms",
+    show_default=True,
+    help="How long a message may wait for the commit before its own.",
+)
 @click.option("--cores", type=click.IntRange(1), default=_SMALLEST.cores, show_default=True, help="Of a broker.")
 @click.option("--memory", type=parse_size, metavar="SIZE", default="16GB", show_default=True, help="Of a broker.")
 @click.option(
@@ -58,11 +68,15 @@ def measure_command(rounds: int, write: bool) -> None:
 )
 def plan_command(
     rate: float, size: int, queues: int, fanout: int, producers: int | None, consumers: int | None,
-    connections: int | None, pinned: bool, **machines: int,
+    connections: int | None, pinned: bool, wait: float, **machines: int,
 ) -> None:  # fmt: skip
     """Print what a load needs, which limit it meets first, and what that assumes."""
+    if wait < SHORTEST_WAIT:
+        raise click.BadParameter(f"a commit takes at least {SHORTEST_WAIT * 1000:g} ms", param_hint="--wait")
     senders, receivers = producers or queues, consumers or queues * fanout
-    demand = Demand(rate, size, queues, fanout, senders, receivers, connections or senders + receivers, pinned)
+    demand = Demand(rate, size, queues, fanout, senders, receivers, connections or senders + receivers, pinned, wait)
+    if not measured.FILE.exists():
+        raise click.ClickException("nothing was measured yet: run python -m benchmarks.scaling measure --write")
     try:
         for line in plan_lines(measured.read(), demand, Machines(**machines)):
             click.echo(line)

@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import LiteralString, NamedTuple
 
@@ -37,22 +36,6 @@ _VACUUM: LiteralString = (
     "VACUUM quire_shard_0.pages, quire_shard_0.lanes, quire_shard_0.owner, quire_shard_1.pages, quire_shard_1.lanes,"
     " quire_shard_1.owner, quire_shard_2.pages, quire_shard_2.lanes, quire_shard_2.owner"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class MixedLoad(Load):
-    """A load whose bodies are parts of a long text: it does not compress, and they do not repeat soon."""
-
-    text: bytes = b""
-
-    def frames(self, first: int, count: int, last: int, now: float) -> Iterator[bytes]:
-        """SEND frames, as ``Load.frames``; they tell no time."""
-        kept = "true" if self.persistent else "false"
-        head = f"SEND\ndestination:{self.destination}\ncontent-length:{self.size}\npersistent:{kept}\n".encode()
-        for number in range(first, first + count):
-            start = number * self.size % (len(self.text) - self.size)
-            receipt = b"receipt:%d\n" % number if self.receipts or number == last else b""
-            yield b"%b%b\n%b\0" % (head, receipt, self.text[start : start + self.size])
 
 
 class Job(NamedTuple):
@@ -131,7 +114,7 @@ class Bench:
             for crew in crews:
                 crew.start_consumers()
             before = self._read()
-            for crew in [crew for crew in crews if crew.producers]:
+            for crew in crews:
                 crew.start_producers()
             for crew in crews:
                 crew.finish()
@@ -210,10 +193,10 @@ class Bench:
 
 def _work(jobs: Sequence[Job], commits: float, *, sends: bool, takes: bool) -> Work:
     """What jobs have done, all shards alike."""
-    sent = sum([job.load.messages for job in jobs if sends and job.load.producers])
-    taken = sum([job.load.messages for job in jobs if takes and job.load.consumers])
-    sent_bytes = sum([job.load.messages * job.load.size for job in jobs if sends and job.load.producers])
-    taken_bytes = sum([job.load.messages * job.load.size for job in jobs if takes and job.load.consumers])
+    messages = sum([job.load.messages for job in jobs])
+    size = sum([job.load.messages * job.load.size for job in jobs])
+    sent, sent_bytes = (messages, size) if sends else (0, 0)
+    taken, taken_bytes = (messages, size) if takes else (0, 0)
     shards = len({job.shard for job in jobs}) or 1
     producers, consumers = [sum([getattr(job.load, who) for job in jobs]) for who in ("producers", "consumers")]
     both = trips(sent, producers, commits / shards) + trips(taken, consumers, commits / shards)

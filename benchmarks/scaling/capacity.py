@@ -18,7 +18,10 @@ HEART_BEAT = 10.0
 CONNECTIONS = 10_000
 """How many clients a shard takes: ``stomp.max_connections`` and ``openwire.max_connections`` have this default."""
 
-MOST_SHARDS = 5_000
+MESSAGES = 64 << 20
+"""How many bytes of messages a shard keeps in memory: the default of ``memory.limit``."""
+
+MOST_SHARDS = 2_000
 """With more shards no plan is made."""
 
 HIGHEST = 1e8
@@ -32,7 +35,8 @@ ASSUMPTIONS = (
     "A client may be connected to any shard: with n shards, 1 - 1/n of the messages are relayed.",
     "Each message is persistent, sent with a receipt, delivered from memory, and acknowledged by itself. A message for "
     "several consumers is stored once; each of them costs what the consumer of a queue does.",
-    "Between two commits a client sends or takes at most once. A shard that has much to do commits without a pause.",
+    "Between two commits a client sends or takes at most once. A busy shard commits as seldom as the wait for a commit "
+    "allows. One that is not busy commits at once, alone messages too: it uses more of its core than it needs.",
     "Bodies do not compress. With bodies that do, there is less log.",
     f"Each connection gets a heart-beat every {HEART_BEAT:g} s.",
 )
@@ -50,6 +54,7 @@ class Demand(NamedTuple):
         consumers: how many receive.
         connections: how many connections there are, with those of producers and consumers.
         pinned: whether an operator has spread the destinations evenly over the shards.
+        wait: how long a message may wait for the commit before its own, in seconds.
     """
 
     rate: float
@@ -60,6 +65,7 @@ class Demand(NamedTuple):
     consumers: int
     connections: int
     pinned: bool = False
+    wait: float = 0.02
 
 
 class Machines(NamedTuple):
@@ -95,7 +101,7 @@ class Limit(NamedTuple):
 
     Attributes:
         name: of what.
-        used: how much of it the load takes.
+        used: how much of it the load needs.
         there: how much there is.
         unit: of both.
         needs: of what a cluster needs more: ``shards``, ``brokers`` or ``databases``.
@@ -137,17 +143,30 @@ def busiest(destinations: int, shards: int, pinned: bool) -> float:
     return min(1.0, max(1.0, most) / destinations)
 
 
-def work_of_shard(costs: Costs, demand: Demand, share: float) -> Work:
-    """What a shard does in a second if it has this share of the messages."""
+def work_of_shard(demand: Demand, share: float, commits_of: Callable[[float], float]) -> Work:
+    """What a shard does in a second if it has this share of the messages.
+
+    Args:
+        commits_of: how many commits a second it makes, by how many records a second they add and remove.
+    """
     sent, taken = demand.rate * share, demand.rate * share * demand.fanout
-    commits = costs.pace.commits(sent + taken)
+    commits = commits_of(sent + taken)
     both = trips(sent, demand.producers * share, commits) + trips(taken, demand.consumers * share, commits)
     return Work(sent, taken, sent * demand.size, taken * demand.size, commits, both)
 
 
+def needed(costs: Costs, demand: Demand, share: float) -> Work:
+    """The same with no more commits than are needed."""
+
+    def commits(records: float) -> float:
+        return min(records, max(1 / demand.wait, records / costs.pace.most))
+
+    return work_of_shard(demand, share, commits)
+
+
 def seconds_of_shard(costs: Costs, demand: Demand, shards: int, share: float) -> float:
     """How many seconds of processor a second a shard takes that has this share of the messages."""
-    work, idle = work_of_shard(costs, demand, share), costs.idle
+    work, idle = needed(costs, demand, share), costs.idle
     beats = demand.connections / shards / HEART_BEAT
     messages = costs.broker.cost(work) + (1 - 1 / shards) * costs.relay.cost(work)
     return messages + idle.shard_seconds + beats * idle.heart_beat_seconds
@@ -155,7 +174,7 @@ def seconds_of_shard(costs: Costs, demand: Demand, shards: int, share: float) ->
 
 def limits(costs: Costs, demand: Demand, machines: Machines, cluster: Cluster) -> list[Limit]:
     """All limits of a cluster under a load; the one that is met first is the first."""
-    mean = work_of_shard(costs, demand, 1 / cluster.shards)
+    mean = needed(costs, demand, 1 / cluster.shards)
     found = [
         *_limits_of_shards(costs, demand, cluster),
         *_limits_of_brokers(costs, demand, machines, cluster, mean),
@@ -199,8 +218,8 @@ def _limits_of_shards(costs: Costs, demand: Demand, cluster: Cluster) -> list[Li
     """Of the shard that has most destinations; of connections all have the same."""
     share = busiest(demand.destinations, cluster.shards, demand.pinned)
     seconds = seconds_of_shard(costs, demand, cluster.shards, share)
-    work, pace = work_of_shard(costs, demand, share), costs.pace
-    commits = (work.sent + work.taken) * (pace.commit / pace.most + pace.record)
+    work, pace = needed(costs, demand, share), costs.pace
+    commits = work.commits * pace.commit + (work.sent + work.taken) * pace.record
     return [
         Limit("the core of the busiest shard", seconds, BUSY, "cores", "shards"),
         Limit("the commits of the busiest shard", commits, 1.0, "of its time", "shards"),
@@ -215,7 +234,7 @@ def _limits_of_brokers(costs: Costs, demand: Demand, machines: Machines, cluster
     seconds = shards * seconds_of_shard(costs, demand, cluster.shards, 1 / cluster.shards)
     subscriptions = max(demand.consumers, demand.destinations * demand.fanout)
     memory = (
-        shards * idle.shard_memory
+        shards * (idle.shard_memory + MESSAGES)
         + here * demand.connections * idle.connection_memory
         + here * demand.destinations * idle.destination_memory
         + here * subscriptions * idle.subscription_memory

@@ -155,11 +155,11 @@ class Costs(msgspec.Struct, frozen=True, kw_only=True):
     checks: list[Check]
 
 
-def read(file: Path = FILE) -> Costs:
+def read() -> Costs:
     """Read what was measured."""
-    return msgspec.json.decode(file.read_bytes(), type=Costs)
+    return msgspec.json.decode(FILE.read_bytes(), type=Costs)
 
 
-def write(costs: Costs, file: Path = FILE) -> None:
+def write(costs: Costs) -> None:
     """Write what was measured."""
-    file.write_bytes(msgspec.json.format(msgspec.json.encode(costs), indent=1) + b"\n")
+    FILE.write_bytes(msgspec.json.format(msgspec.json.encode(costs), indent=1) + b"\n")

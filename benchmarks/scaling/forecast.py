@@ -1,5 +1,6 @@
 """What the model says of a load on the machine of the measurement, where brokers, database and clients share cores."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from benchmarks.scaling.capacity import BUSY, Demand, highest, work_of_shard
@@ -12,6 +13,7 @@ class Setup(NamedTuple):
     Attributes:
         name: what it is called.
         demand: the load; as many messages as possible if its rate is 0. The connections do not count here.
+        window: how many unconfirmed messages a producer may have.
         shards: how many shards there are.
         relayed: the share of the messages whose clients are connected to another shard.
         cores: how many cores everything shares.
@@ -19,6 +21,7 @@ class Setup(NamedTuple):
 
     name: str
     demand: Demand
+    window: int
     shards: int
     relayed: float
     cores: int
@@ -35,20 +38,28 @@ class Forecast(NamedTuple):
 
 
 def forecast(costs: Costs, setup: Setup) -> Forecast:
-    """What a load takes at its rate, or at the highest rate for which there are cores."""
+    """What a load takes at its rate, or at the highest rate for which there are cores.
+
+    At its rate each shard commits as often as it can. At the highest rate the producers wait for it: half of what they
+    may have unconfirmed is in a commit with as many removals, while the other half is on its way.
+    """
     if setup.demand.rate:
-        return _at(costs, setup, setup.demand.rate)
+        return _at(costs, setup, setup.demand.rate, costs.pace.commits)
+    records = setup.window * setup.demand.producers / setup.shards
+
+    def full(rate: float) -> Forecast:
+        return _at(costs, setup, rate, lambda each: each / records)
 
     def fits(rate: float) -> bool:
-        found = _at(costs, setup, rate)
+        found = full(rate)
         everything = rate * (found.broker + found.database + found.client)
         return everything <= BUSY * setup.cores and rate * found.broker <= BUSY * setup.shards
 
-    return _at(costs, setup, highest(fits))
+    return full(highest(fits))
 
 
-def _at(costs: Costs, setup: Setup, rate: float) -> Forecast:
-    work = work_of_shard(costs, setup.demand._replace(rate=rate), 1 / setup.shards)
+def _at(costs: Costs, setup: Setup, rate: float, commits_of: Callable[[float], float]) -> Forecast:
+    work = work_of_shard(setup.demand._replace(rate=rate), 1 / setup.shards, commits_of)
     one = work.times(setup.shards / rate)
     broker = costs.broker.cost(one) + setup.relayed * costs.relay.cost(one)
     return Forecast(rate, broker, costs.database.cost(one), costs.client.cost(one), costs.log.cost(one))

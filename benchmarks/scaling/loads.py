@@ -1,17 +1,15 @@
 """The loads of a measurement: those that the costs are derived from, and others that check what the model says."""
 
-import os
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-from benchmarks.scaling.bench import Bench, Job, MixedLoad, Run
+from benchmarks.scaling.bench import Bench, Job, Run
 from benchmarks.scaling.capacity import Demand
 from benchmarks.scaling.forecast import Setup
+from quire.cli.perf.load import Load
 
 KIB = 1024
-TEXT = b64encode(os.urandom(3 << 20))
 
 
 class Runs(NamedTuple):
@@ -68,7 +66,7 @@ def run_checks(bench: Bench, cores: int) -> Iterator[tuple[Setup, Run]]:
 
 def _job(bench: Bench, messages: int, shard: int = 0, entry: int = 0, size: int = KIB, **changes: Any) -> Job:
     """A load of a new queue."""
-    return Job(shard, entry, MixedLoad(messages, size, queue=bench.queue_at(shard), text=TEXT, **changes))
+    return Job(shard, entry, Load(messages, size, queue=bench.queue_at(shard), random=True, **changes))
 
 
 def _setup(name: str, jobs: list[Job], cores: int) -> Setup:
@@ -77,4 +75,4 @@ def _setup(name: str, jobs: list[Job], cores: int) -> Setup:
     rate = sum([load.rate for load in loads])
     demand = Demand(rate, loads[0].size, len(jobs), 1, producers, consumers, producers + consumers)
     relayed = sum([job.entry != job.shard for job in jobs]) / len(jobs)
-    return Setup(name, demand, len({job.shard for job in jobs}), relayed, cores)
+    return Setup(name, demand, loads[0].window, len({job.shard for job in jobs}), relayed, cores)

@@ -10,7 +10,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def process_seconds(pid: int) -> float:
     """Seconds of processor of the threads of a process."""
-    return sum([int(path.read_text().split()[0]) for path in Path(f"/proc/{pid}/task").glob("*/schedstat")]) / 1e9
+    return sum([int((path / "schedstat").read_text().split()[0]) for path in Path(f"/proc/{pid}/task").iterdir()]) / 1e9
 
 
 def family_seconds(pid: int) -> float:

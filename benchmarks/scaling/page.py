@@ -1,6 +1,6 @@
 """The tables of ``docs/scaling.md``, and what ``plan`` prints."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.compare import replace_table
@@ -20,6 +20,8 @@ from benchmarks.scaling.costs import Costs, Work
 
 PAGE = Path(__file__).parents[2] / "docs" / "scaling.md"
 
+NOT_MEASURED = "Not measured yet: `python -m benchmarks.scaling measure --write` puts this here."
+
 TOGETHER = 100
 """How many messages share a commit and a trip in the table of costs, if they do not come alone."""
 
@@ -32,12 +34,16 @@ def demand_of(rate: float, size: float = 1024, queues: int = QUEUES, fanout: int
     return Demand(rate, size, queues, fanout, queues, queues * fanout, queues * (1 + fanout))
 
 
-def write_page(costs: Costs, page: Path = PAGE) -> None:
-    """Put all tables between their markers."""
-    text = page.read_text("utf-8")
-    for name, table in tables(costs).items():
-        text = replace_table(text, name, table)
-    page.write_text(text, "utf-8")
+def write_page(costs: Costs) -> None:
+    """Put all tables between their markers on the page."""
+    PAGE.write_text(filled(PAGE.read_text("utf-8"), tables(costs)), "utf-8")
+
+
+def filled(page: str, found: Mapping[str, str]) -> str:
+    """A page with all tables between their markers."""
+    for name, table in found.items():
+        page = replace_table(page, name, table)
+    return page
 
 
 def tables(costs: Costs) -> dict[str, str]:
@@ -158,8 +164,8 @@ def _plans(costs: Costs) -> Iterator[str]:
         except TooMuch as error:
             rows.append([f"{rate:,}/s", "-", "-", "-", error.limit.name, "-"])
             continue
-        first = limits(costs, demand, machines, cluster)[0]
         most = highest_rate(costs, demand, machines, cluster)
+        first = limits(costs, demand._replace(rate=most), machines, cluster)[0]
         rows.append([f"{rate:,}/s", *[f"{number:,}" for number in cluster], first.name, f"{most:,.0f}/s"])
     yield from _table(["messages", "shards", "brokers", "databases", "the next limit", "is met at"], rows)
 
@@ -182,7 +188,8 @@ def plan_lines(costs: Costs, demand: Demand, machines: Machines) -> Iterator[str
         yield f"{limit.share:>6.1%}  {limit.name:32}  {_amount(limit.used, limit.unit)} of {_told(limit)}"
     yield ""
     most = highest_rate(costs, demand, machines, cluster)
-    yield f"The first limit is {found[0].name}, at {most:,.0f} messages/s. It needs more {found[0].needs}."
+    first = limits(costs, demand._replace(rate=most), machines, cluster)[0]
+    yield f"The first limit is {first.name}, at {most:,.0f} messages/s. Beyond it needs more {first.needs}."
     yield ""
     yield f"Assumed, with costs measured {costs.measured} on {costs.machine}:"
     yield from [f"- {text}" for text in ASSUMPTIONS]

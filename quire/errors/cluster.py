@@ -16,7 +16,7 @@ class ShardUnavailable(QuireError):
 
 
 class TransactionSpansShards(QuireError):
-    """A transaction is about destinations of several shards."""
+    """A transaction acknowledges messages of streams, and before that others at another shard."""
 
     code = "transaction-spans-shards"
 

@@ -121,7 +121,7 @@ ERRORS: dict[str, ErrorEntry] = {
     "shard-moved": ErrorEntry(503, 4, True, "Connect again: another broker of the cluster has the destination now."),
     "shard-unavailable": ErrorEntry(503, 4, True, "Try again: a broker of the cluster takes the shard over."),
     "transaction-spans-shards": ErrorEntry(
-        409, 4, False, "Use destinations of one shard in a transaction: `quire cluster place` keeps them together.",
+        409, 4, False, "Acknowledge messages of a stream first, or put destinations together: `quire cluster place`.",
         _ROLLED_BACK, xa=100,
     ),
     "unknown-broker": ErrorEntry(404, 3, False, "`quire cluster status` lists the brokers of the cluster."),

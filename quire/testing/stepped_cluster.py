@@ -23,6 +23,7 @@ from quire.errors import BrokerStopping, ShardMoved
 from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.links import Links
 from quire.server.cluster.relay_session import RelaySession
+from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.entrance.admission import Admission
@@ -110,6 +111,7 @@ class SteppedShard(SteppedBroker):
         cluster_map: what it knows of the cluster.
         pins: those that its store keeps.
         links: to the shards.
+        shared: its parts in transactions over several shards.
         virtual_clients: the clients of other processes.
         entry_doors: STOMP for its own clients.
     """
@@ -121,8 +123,11 @@ class SteppedShard(SteppedBroker):
         self.cluster_map = ClusterMap(number, cluster.shards, Placement(settings))
         self.cluster_map.epoch = epoch
         self.links = Links(self.cluster_map, SECRET, self.broker.core, cluster.connect_link)
-        self.entry_doors = StompEntryDoors(self.broker, self.gate, self.links)
-        self.owner_doors: dict[str, ProtocolDoors] = {"stomp": StompOwnerDoors(self.broker, self.gate, self.links)}
+        shared = self.shared = ShardTransactions(self.broker, self.links)
+        self.entry_doors = StompEntryDoors(self.broker, self.gate, self.links, shared)
+        self.owner_doors: dict[str, ProtocolDoors] = {
+            "stomp": StompOwnerDoors(self.broker, self.gate, self.links, shared)
+        }
         self.admission = Admission(LimitSettings())
         self.pins = KeptPins(self.cluster_map, cluster.publish_pin)
         if number != FRONT:
@@ -130,8 +135,9 @@ class SteppedShard(SteppedBroker):
             self.pins.attach(self.broker)
         self.cluster_map.listen(self._map_changed)
         self.virtual_clients = VirtualClients(
-            self.broker, self.security, self.admission, SECRET, self.cluster_map, self.owner_doors, self.sessions
-        )
+            self.broker, self.security, self.admission, SECRET, self.cluster_map, self.owner_doors, self.sessions,
+            shared.outcomes,
+        )  # fmt: skip
 
     def _map_changed(self, shards: frozenset[int]) -> None:
         self.broker.destinations.moved()
@@ -259,6 +265,7 @@ class SteppedCluster:
         self.run()
         member.broker.stop()
         self.run()
+        member.shared.outcomes.stop()
         member.virtual_clients.stop()
         member.links.stop()
         self.run()

@@ -21,6 +21,14 @@ def test_a_group_stays_with_its_consumer_and_comes_again_flagged_to_another() ->
     assert log.violations == []
 
 
+def test_a_lost_consumer_has_nothing() -> None:
+    log = GroupLog()
+    log.deliver("g", 1, ONE, False)
+    log.lost(ONE)
+    log.deliver("g", 2, OTHER, False)
+    assert log.violations == []
+
+
 def test_a_group_at_two_consumers_is_found() -> None:
     log = GroupLog()
     log.deliver("g", 1, ONE, False)

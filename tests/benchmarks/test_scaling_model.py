@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.scaling.capacity import (
     BUSY,
     HEART_BEAT,
+    MESSAGES,
     Cluster,
     Demand,
     Limit,
@@ -17,8 +18,8 @@ from benchmarks.scaling.capacity import (
     busiest,
     highest_rate,
     limits,
+    needed,
     plan,
-    work_of_shard,
 )
 from benchmarks.scaling.costs import Pace, Work, trips
 from benchmarks.scaling.forecast import Setup, forecast
@@ -31,7 +32,7 @@ ALONE = Cluster(1, 1, 1)
 demands = st.builds(
     Demand, rate=st.floats(1, 200_000), size=st.integers(0, 100_000), destinations=st.integers(50, 5_000),
     fanout=st.integers(1, 5), producers=st.integers(1, 5_000), consumers=st.integers(1, 5_000),
-    connections=st.integers(1, 50_000), pinned=st.booleans(),
+    connections=st.integers(1, 50_000), pinned=st.booleans(), wait=st.floats(0.001, 1),
 )  # fmt: skip
 clusters = st.builds(Cluster, st.integers(1, 200), st.integers(1, 50), st.integers(1, 20))
 
@@ -77,22 +78,31 @@ def test_a_client_makes_one_trip_for_each_commit_but_none_without_a_message() ->
 
 
 def test_the_work_of_a_shard() -> None:
-    # 12,000 records a second take 0.12 s of each second, so 880 commits are made; each client comes in each of them,
-    # but has only 500 messages.
-    assert work_of_shard(COSTS, DEMAND, 1) == pytest.approx(Work(6_000, 6_000, 6e6, 6e6, 880, 12_000))
+    # 12,000 records a second: 50 commits would do for a wait of 20 ms, but none has more than 200 records. In each of
+    # the 60 commits each of 24 clients comes once.
+    assert needed(COSTS, DEMAND, 1) == pytest.approx(Work(6_000, 6_000, 6e6, 6e6, 60, 1_440))
 
 
 def test_the_core_of_a_shard() -> None:
-    messages = 6_000 * 10e-6 + 6_000 * 20e-6 + 880 * 100e-6 + 12_000 * 5e-6
+    messages = 6_000 * 10e-6 + 6_000 * 20e-6 + 60 * 100e-6 + 1_440 * 5e-6
     idle = 0.01 + 24 / HEART_BEAT * 10e-6
     found = named("the core of the busiest shard")
     assert found.used == pytest.approx(messages + idle)
     assert found.there == BUSY
 
 
+def test_the_commits_of_a_shard_take_time_one_after_the_other() -> None:
+    assert named("the commits of the busiest shard").used == pytest.approx(60 * 1e-3 + 12_000 * 10e-6)
+
+
+def test_who_may_wait_less_needs_more_commits() -> None:
+    assert needed(COSTS, DEMAND._replace(wait=0.005), 1).commits == 200
+    assert needed(COSTS, DEMAND._replace(rate=10), 1).commits == 20  # each record alone
+
+
 def test_half_of_the_messages_of_two_shards_are_relayed() -> None:
     pinned = DEMAND._replace(pinned=True)
-    work = work_of_shard(COSTS, pinned, 0.5)
+    work = needed(COSTS, pinned, 0.5)
     relayed = 0.5 * (3_000 * 10e-6 + 3_000 * 10e-6)
     expected = COSTS.broker.cost(work) + relayed + 0.01 + 12 / HEART_BEAT * 10e-6
     assert named("the core of the busiest shard", pinned, cluster=Cluster(2, 2, 1)).used == pytest.approx(expected)
@@ -100,14 +110,14 @@ def test_half_of_the_messages_of_two_shards_are_relayed() -> None:
 
 def test_the_database() -> None:
     cores, log = named("the cores of a database"), named("the log of a database")
-    assert cores.used == pytest.approx(6_000 * 2e-6 + 6_000 * 1e-6 + 880 * 100e-6 + 0.001)
-    assert log.used == pytest.approx(6_000 * 100 + 6_000 * 50 + 6e6 + 880 * 500)
+    assert cores.used == pytest.approx(6_000 * 2e-6 + 6_000 * 1e-6 + 60 * 100e-6 + 0.001)
+    assert log.used == pytest.approx(6_000 * 100 + 6_000 * 50 + 6e6 + 60 * 500)
     assert named("the connections of a database").used == 5
 
 
 def test_memory_is_that_of_processes_connections_queues_and_subscriptions() -> None:
     found = named("the memory of a broker", DEMAND._replace(connections=1_000), cluster=Cluster(4, 2, 1))
-    assert found.used == 2 * 50e6 + 500 * 10_000 + 6 * 2_000 + 6 * 1_000
+    assert found.used == 2 * (50e6 + MESSAGES) + 500 * 10_000 + 6 * 2_000 + 6 * 1_000
 
 
 def test_one_broker_relays_nothing_over_the_network_and_two_half_of_it() -> None:
@@ -183,17 +193,27 @@ def test_the_highest_rate_is_where_the_first_limit_is_met() -> None:
 
 
 def test_a_forecast_fills_the_cores_that_all_share() -> None:
-    setup = Setup("", DEMAND._replace(rate=0), shards=3, relayed=0.5, cores=2)
+    setup = Setup("", DEMAND._replace(rate=0), 64, shards=3, relayed=0.5, cores=2)
     found = forecast(COSTS, setup)
     assert found.rate * (found.broker + found.database + found.client) == pytest.approx(2 * BUSY)
 
 
 def test_a_forecast_for_one_shard_stops_at_its_core() -> None:
-    found = forecast(COSTS, Setup("", DEMAND._replace(rate=0), shards=1, relayed=0, cores=64))
+    found = forecast(COSTS, Setup("", DEMAND._replace(rate=0), 64, shards=1, relayed=0, cores=64))
     assert found.rate * found.broker == pytest.approx(BUSY)
 
 
+def test_at_the_highest_rate_commits_have_as_many_records_as_producers_have_unconfirmed() -> None:
+    found = forecast(COSTS, Setup("", DEMAND._replace(rate=0), 64, shards=1, relayed=0, cores=2))
+    records = 12 * 64
+    commits = 2 / records  # for each message, which is added and removed
+    trips_of_both = 24 * commits
+    assert found.database == pytest.approx(2e-6 + 1e-6 + commits * 100e-6)
+    assert found.broker == pytest.approx(10e-6 + 20e-6 + commits * 100e-6 + trips_of_both * 5e-6)
+
+
 def test_a_given_rate_is_kept() -> None:
-    found = forecast(COSTS, Setup("", DEMAND, shards=1, relayed=0, cores=2))
+    found = forecast(COSTS, Setup("", DEMAND, 64, shards=1, relayed=0, cores=2))
+    work = Work(6_000, 6_000, 6e6, 6e6, 880, 12_000)  # it commits without a pause
     assert found.rate == 6_000
-    assert found.broker == pytest.approx(COSTS.broker.cost(work_of_shard(COSTS, DEMAND, 1)) / 6_000)
+    assert found.broker == pytest.approx(COSTS.broker.cost(work) / 6_000)

@@ -35,7 +35,7 @@ from quire.cluster.link_handshake import EntryHandshake, OwnerHandshake
 from quire.cluster.virtual_connection import FULL, WINDOW, VirtualConnection
 from quire.errors import QuireError
 
-EXAMPLES_A_SECOND = 400
+EXAMPLES_A_SECOND = 150
 OPENING = Opening("stomp", "alice", ["operator"], "127.0.0.1:5", "stomp")
 _SECRET = b"secret"
 _SIZES = (0, 1, 3, 4, 5, 100, MAX_EARLY_PAYLOAD, MAX_EARLY_PAYLOAD + 1, MAX_PAYLOAD, MAX_PAYLOAD + 1)

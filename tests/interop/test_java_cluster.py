@@ -15,20 +15,8 @@ CASES = [
 ]
 
 
-SPANNING = {
-    "Destinations.aCompositeIsSentToInATransaction",
-    "Restarts.anOpenTransactionIsReplayedOrRolledBack",
-    "Restarts.committedIsCommitted",
-    "Transactions.aMessageIsForwardedOnceOrNotAtAll",
-    "Transactions.oneCommitIsForAllConsumersOfTheSession",
-}
-"""Scenarios with a local transaction about two destinations, which are at two shards here most of the time."""
-
-
 @pytest.mark.parametrize(("java_client", "scenario"), CASES, indirect=["java_client"], scope="session")
 def test_scenario(java_client: JavaClient, scenario: str) -> None:
-    if scenario in SPANNING:
-        pytest.skip("a local transaction over several shards is refused")
     result = java_client.run(scenario)
     if result.result == "skipped":
         pytest.skip(result.text)

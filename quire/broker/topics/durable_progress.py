@@ -96,6 +96,7 @@ class DurableProgress:
     Attributes:
         definition: what it is. The first commit fills in how many records the topic has had, if that is not known.
         offline_since: since when it has no consumer, in milliseconds since the epoch; 0 while it has one.
+        is_stored: whether a commit has stored it.
     """
 
     def __init__(
@@ -105,7 +106,7 @@ class DurableProgress:
         self._topic = topic
         self._number = number
         self._key = durable_keys(number).progress
-        self._is_stored = stored is not None
+        self.is_stored = self._is_written = stored is not None
         self._stored = stored or Progress()
         self.offline_since = self._stored.offline_since or now_ms
 
@@ -129,12 +130,13 @@ class DurableProgress:
         own, lane_marks = (dispatch_marks[0], ()) if len(dispatch_marks) == 1 else (0, tuple(dispatch_marks))
         progress = Progress(finished, size, own, self.offline_since, lane_marks)
         batch.marks[self._key] = msgspec.msgpack.encode(progress)
-        if not self._is_stored:
-            self._is_stored = True
+        if not self._is_written:
+            self._is_written = True
             batch.marks[definition_key(self._number)] = msgspec.msgpack.encode(self._defined())
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done."""
+        self.is_stored = True
         self._stored = Progress(*self._finished_after(part))
         if part.owned is not None:
             self._topic.recount(part.owned)

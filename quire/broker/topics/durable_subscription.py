@@ -109,6 +109,11 @@ class DurableSubscription(LaneSubscription):
         return self.definition.client_id, self.definition.name
 
     @property
+    def has_been_stored(self) -> bool:
+        """Whether a commit has stored what it is: before, a crash forgets it."""
+        return self._progress.is_stored
+
+    @property
     def start(self) -> int:
         """It gets what comes after this sequence."""
         return self.definition.start

@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from quire.broker.core.services import Target
 from quire.broker.core.subscription import Source, Subscription
 from quire.broker.producer_ids import ProducerIds
+from quire.broker.streams.groups.group_member import MemberSubscription
 from quire.broker.transactions.transaction_services import TransactionServices
 from quire.broker.transactions.waiting_messages import RUN, find_waiting, put_back, settle_waiting, take_waiting
 from quire.errors import TransactionTimedOut, TransactionTooLarge
@@ -102,6 +103,11 @@ class Transaction:
     def is_empty(self) -> bool:
         """Whether nothing was done in it."""
         return not self.sends and not self._acknowledgements
+
+    @property
+    def has_stream_acknowledgements(self) -> bool:
+        """Whether messages of streams were acknowledged in it: they cannot be hidden until an outcome is known."""
+        return any([isinstance(subscription, MemberSubscription) for subscription in self._held])
 
     # Work in it.
 

@@ -53,6 +53,7 @@ class XaBranch:
     Args:
         session: whose it is until it is prepared; None after a restart.
         prepared: what was prepared before a restart; None for a new branch.
+        transaction: what was done in it already; None for nothing.
 
     Attributes:
         owner: the user whose it is; empty if there were no users.
@@ -61,7 +62,7 @@ class XaBranch:
 
     def __init__(
         self, services: TransactionServices, registry: Registry, xid: Xid, session: Session | None = None,
-        prepared: PreparedTransaction | None = None,
+        prepared: PreparedTransaction | None = None, transaction: Transaction | None = None,
     ) -> None:  # fmt: skip
         self.xid = xid
         self.session = session
@@ -72,7 +73,7 @@ class XaBranch:
         self._transaction: Transaction | None = None
         if prepared is None:
             self.state = XaState.ACTIVE
-            self._transaction = Transaction(services)
+            self._transaction = transaction or Transaction(services)
         else:
             self.owner = prepared.owner
             self.state = XaState.DECIDED if prepared.outcome else XaState.PREPARED

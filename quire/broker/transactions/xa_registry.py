@@ -6,10 +6,12 @@ from typing import NamedTuple
 from quire.broker.core.commit import Commit
 from quire.broker.core.subscription import Session
 from quire.broker.transactions.prepared_transaction import PreparedTransaction
+from quire.broker.transactions.spanning_id import FORMAT
+from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.transaction_services import TransactionServices, check_room
 from quire.broker.transactions.xa_branch import XaBranch, XaState
 from quire.broker.transactions.xid import Xid
-from quire.errors import InvalidArgument, StoreCorrupt, UnknownXid
+from quire.errors import InvalidArgument, StoreCorrupt, TransactionSpansShards, UnknownXid
 from quire.logs import event
 from quire.message import Message
 from quire.store.marks import walk_marks
@@ -60,7 +62,11 @@ class XaPart:
 
 
 class XaRegistry:
-    """The branches of a broker, by xid."""
+    """The branches of a broker, by xid.
+
+    Attributes:
+        spanning: those of transactions over several shards of the cluster: prepared, the oldest first.
+    """
 
     ledger = None
 
@@ -68,6 +74,7 @@ class XaRegistry:
         self._services = services
         core = self._core = services.core
         self._branches: dict[Xid, XaBranch] = {}
+        self.spanning: dict[Xid, XaBranch] = {}
         self._unprepared: dict[Session, set[XaBranch]] = {}
         self._open = XaPart(self)
         with core.store.snapshot() as reader:
@@ -82,7 +89,9 @@ class XaRegistry:
             text = f"a prepared transaction cannot be read and is ignored: {damage} The store keeps its mark {key}."
             event("xa.damaged", text, logging.ERROR, key=key)
             return
-        self._branches[xid] = XaBranch(self._services, self, xid, prepared=prepared)
+        branch = self._branches[xid] = XaBranch(self._services, self, xid, prepared=prepared)
+        if xid.format_id == FORMAT:
+            self.spanning[xid] = branch
 
     # Its transaction manager.
 
@@ -130,12 +139,54 @@ class XaRegistry:
 
     def recover(self) -> list[Xid]:
         """The branches whose transaction manager still has something to say: prepared, or decided by an operator."""
-        return [xid for xid, branch in self._branches.items() if branch.is_prepared]
+        return [xid for xid, branch in self._branches.items() if branch.is_prepared and xid.format_id != FORMAT]
 
     def lost(self, session: Session) -> None:
         """A session is gone. Its branches that are not prepared are rolled back; its consumers go after this."""
         for branch in self._unprepared.pop(session, ()):
             branch.abandon()
+
+    # The cluster: transactions over several of its shards.
+
+    def prepare_part(self, xid: Xid, session: Session, transaction: Transaction) -> None:
+        """Have what a session has done in a transaction become a prepared branch, with the open commit.
+
+        Raises:
+            TransactionSpansShards: it acknowledges messages of streams, which cannot be prepared.
+            TransactionTimedOut: it was open for too long.
+            StoreError: what it needs of the store cannot be read. Nothing is done, the transaction is open.
+        """
+        if transaction.has_stream_acknowledgements:
+            text = "a transaction acknowledges messages of streams, and other messages at another shard"
+            raise TransactionSpansShards(text, transaction=str(xid))
+        branch = self._branches[xid] = XaBranch(self._services, self, xid, session, transaction=transaction)
+        try:
+            if branch.prepare():
+                self.spanning[xid] = branch
+        finally:
+            if not branch.is_prepared:
+                self._branches.pop(xid, None)
+
+    def settle(self, xid: Xid, outcome: str) -> None:
+        """The coordinator has said what becomes of a branch, with the open commit. It may have said so before.
+
+        Raises:
+            WrongTransactionState: it was told the contrary before.
+            InvalidDestination: a destination cannot be sent to any more. It stays prepared.
+            StoreError: what was prepared cannot be read. It stays prepared.
+        """
+        branch = self._branches.get(xid)
+        if branch is None:
+            return
+        if branch.state is XaState.DECIDED:
+            if branch.prepared.outcome != outcome:
+                text = f"an operator has resolved {xid}: {branch.prepared.outcome}; the other shards: {outcome}"
+                event("transaction.heuristic", text, logging.ERROR, xid=str(xid), outcome=outcome)
+            branch.forget()
+        elif outcome == "commit":
+            branch.commit()
+        else:
+            branch.roll_back()
 
     # An operator.
 
@@ -189,6 +240,7 @@ class XaRegistry:
         """A branch is over."""
         self.release(branch)
         self._branches.pop(branch.xid, None)
+        self.spanning.pop(branch.xid, None)
 
     # Commits.
 

@@ -11,12 +11,12 @@ from typing import Any
 from quire.logs import event
 from quire.server.cluster.nursery import Nursery
 from quire.server.cluster.shard_messages import (
+    Given,
     Map,
     Order,
     Prepare,
     Reload,
     Report,
-    Running,
     Serve,
     line,
     read_report,
@@ -91,7 +91,7 @@ class Child:
         with contextlib.suppress(ConnectionError):
             async for text in reader:
                 report = read_report(text)
-                if isinstance(report, Running):
+                if not isinstance(report, Given):
                     self.pid = report.pid
                 self._reported(self, report)
         self._is_stopping = True

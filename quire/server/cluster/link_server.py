@@ -15,6 +15,7 @@ from quire.server.cluster.link_connector import LinkConnector
 from quire.server.cluster.link_door import link_door
 from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
+from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.connected_session import ConnectedSession
@@ -50,9 +51,11 @@ class LinkServer:
     Attributes:
         links: to the shards, once there are ``doors``.
         clients: those of other processes.
+        shared: the parts of this process in transactions over several shards.
     """
 
     links: Links
+    shared: ShardTransactions
     clients: VirtualClients
 
     def __init__(self, cluster_map: ClusterMap, secret: bytes, pins: KeptPins) -> None:
@@ -67,14 +70,16 @@ class LinkServer:
         core = broker.core
         self._connector = LinkConnector(core.meter, service.settings.tls)
         self.links = Links(self.cluster_map, self._secret, core, self._connector.connect)
-        own: list[ProtocolDoors] = [StompEntryDoors(broker, service.gate, self.links)]
-        own.append(openwire := OpenWireRelayDoors(broker, service.gate, self.links))
+        self.shared = ShardTransactions(broker, self.links)
+        own: list[ProtocolDoors] = [StompEntryDoors(broker, service.gate, self.links, self.shared)]
+        own.append(openwire := OpenWireRelayDoors(broker, service.gate, self.links, self.shared))
         virtual: dict[str, ProtocolDoors] = {
-            "stomp": StompOwnerDoors(broker, service.gate, self.links), "openwire": openwire.owner_doors,
+            "stomp": StompOwnerDoors(broker, service.gate, self.links, self.shared),
+            "openwire": openwire.owner_doors,
         }  # fmt: skip
         self.clients = VirtualClients(
             broker, service.security, service.lobby.admission, self._secret, self.cluster_map, virtual,
-            service.connections,
+            service.connections, self.shared.outcomes,
         )  # fmt: skip
         if self.cluster_map.own != FRONT:
             broker.routing.temporaries.is_own = self.cluster_map.is_own
@@ -96,6 +101,7 @@ class LinkServer:
         """All clients were told, those of other processes too: end the links once they have carried that."""
         if self._server is not None:
             self._server.close()
+        self.shared.outcomes.stop()
         clock = self._process.clock
         end = clock.monotonic() + LAST_WORDS
         while any([link.virtual for link in self.clients.links]) and clock.monotonic() < end:

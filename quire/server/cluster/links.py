@@ -86,6 +86,17 @@ class Links:
             self._connect(shard)
         return connection
 
+    def epoch(self, shard: int) -> int:
+        """The epoch of the owner that the link to a shard leads to.
+
+        Raises:
+            ShardMoved: there is no link.
+        """
+        peer = self._peers.get(shard)
+        if peer is None:
+            raise ShardMoved(f"the link to shard {shard} is lost", shard=shard)
+        return peer.epoch
+
     def all(self) -> list[Link]:
         """The links there are."""
         return list(self._links.values())

@@ -10,6 +10,8 @@ from quire.destination import Destination
 from quire.errors import QuireError, ShardMoved
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.security import Access
+from quire.server.cluster.openwire_step_session import OpenWireStepSession
+from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.connection import Connection
 from quire.server.gate import Gate
 from quire.server.guard import Guard
@@ -49,7 +51,7 @@ class OwnerGuard(Guard):
                 raise error
 
 
-class OpenWireOwnerSession(OpenWireSession):
+class OpenWireOwnerSession(OpenWireStepSession):
     """One client. Its entry tells of its connection, so here nothing is told.
 
     Args:
@@ -60,10 +62,11 @@ class OpenWireOwnerSession(OpenWireSession):
 
     def __init__(
         self, broker: Broker, gate: Gate, connection: Connection, format: WireFormat, greeting: bytes,
-        by_id: dict[str, OpenWireSession], cluster: ClusterMap,
+        by_id: dict[str, OpenWireSession], cluster: ClusterMap, shared: ShardTransactions,
     ) -> None:  # fmt: skip
         super().__init__(broker, gate, connection, format, greeting, by_id)
         self._cluster = cluster
+        self.shared = shared
 
     def _must_log_in(self, login: str | None, passcode: str | None) -> bool:
         if super()._must_log_in(login, passcode):

@@ -6,10 +6,10 @@ these goes back to the shards.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import NamedTuple
 
-from quire.errors import UnknownMessage
+from quire.errors import InvalidArgument, UnknownMessage
 from quire.protocols.openwire.commands import AckType, ConsumerInfo, MessageAck, MessageDispatch, RemoveInfo
 from quire.protocols.openwire.structures import ActiveMQDestination, MessageId
 from quire.server.cluster.openwire_relay_part import Part
@@ -56,6 +56,7 @@ class SpreadConsumer:
         self._given: dict[int, Given] = {}
         self._delivered: set[int] = set()  # what the client has told of, and not settled
         self._taking: dict[Part, dict[int, None]] = {}  # what takes credit at its shard
+        self._had_before: dict[int, None] = {}  # what the client, which has failed over, had at first
         self._in_transactions: set[int] = set()
         self._last_number = 0
         self._browsing: set[Part] = set()
@@ -113,6 +114,7 @@ class SpreadConsumer:
 
         Raises:
             UnknownMessage: the client does not have the message.
+            InvalidArgument: the first message came after the last one.
         """
         numbers = self._covered(ack)
         self._stirred[self] = None
@@ -132,22 +134,29 @@ class SpreadConsumer:
         return list(numbers), acks
 
     def _covered(self, ack: MessageAck) -> dict[int, Given]:
+        """The messages of an acknowledgement; a client that has failed over names those first that it had before."""
         assert ack.last_message_id is not None
         last = ack.last_message_id.broker_sequence_id
         if last not in self._given:
             if self.is_advisory and 0 < last <= self._last_number:  # it came from a shard that was lost
                 return {}
             raise UnknownMessage(f"message {last} is not in flight on {self.info.consumer_id}", sequence=last)
+        if ack.ack_type == AckType.DELIVERED and ack.first_message_id is None and ack.message_count == 1:
+            self._had_before[last] = None
         if ack.ack_type == AckType.INDIVIDUAL or ack.message_count == 1:
             return {last: self._given[last]}
         first = 0 if ack.first_message_id is None else ack.first_message_id.broker_sequence_id
-        covered = {}
-        for number, given in self._given.items():
-            if number > last:
-                break
-            if number >= first and number not in self._in_transactions:
-                covered[number] = given
-        return covered
+        if first in self._had_before:
+            others = [] if last in self._had_before else self._up_to(last)
+            covered = [*self._had_before, *[number for number in others if number not in self._had_before]]
+        elif first > last:
+            raise InvalidArgument(f"message {first} was dispatched after message {last}", argument="first")
+        else:
+            covered = [number for number in self._up_to(last) if number >= first]
+        return {number: self._given[number] for number in covered if number not in self._in_transactions}
+
+    def _up_to(self, last: int) -> list[int]:
+        return list(takewhile(lambda number: number <= last, self._given))
 
     def transaction_ended(self, numbers: list[int], *, is_committed: bool) -> None:
         """A transaction is over in which messages were acknowledged."""
@@ -163,6 +172,7 @@ class SpreadConsumer:
         if given is not None:
             self._taking[given.part].pop(number, None)
             self._delivered.discard(number)
+            self._had_before.pop(number, None)
 
     # Its prefetch.
 

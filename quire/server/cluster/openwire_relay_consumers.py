@@ -192,7 +192,7 @@ class OpenWireRelayConsumers:
         """Any acknowledgement."""
         part = self._single.get(ack.consumer_id) if ack.consumer_id is not None else None
         if part is not None:
-            self._transactions.work(ack.transaction_id, part)
+            self._transactions.work(ack.transaction_id, part, acknowledges=True)
             part.tell(ack)
             return True
         consumer = self._spread.get(ack.consumer_id) if ack.consumer_id is not None else None
@@ -200,13 +200,13 @@ class OpenWireRelayConsumers:
             self._acknowledge_spread(consumer, ack)
             return True
         if ack.transaction_id is not None:
-            self._transactions.work(ack.transaction_id, self._parts.own)
+            self._transactions.work(ack.transaction_id, self._parts.own, acknowledges=True)
         return None
 
     def _acknowledge_spread(self, consumer: SpreadConsumer, ack: MessageAck) -> None:
         numbers, acks = consumer.acknowledged(ack)
         for part in acks:
-            self._transactions.work(ack.transaction_id, part)
+            self._transactions.work(ack.transaction_id, part, acknowledges=True)
         self._transactions.settled(ack.transaction_id, consumer, numbers)
         last: dict[Part, BaseCommand] = {}
         for part, its in acks.items():

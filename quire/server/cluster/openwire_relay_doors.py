@@ -7,6 +7,7 @@ from quire.cluster.cluster_map import ClusterMap
 from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_owner_session import OpenWireOwnerSession
 from quire.server.cluster.openwire_relay_session import OpenWireRelaySession
+from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.connection import Connection
 from quire.server.gate import Gate
 from quire.server.openwire.openwire_doors import OpenWireDoors
@@ -20,14 +21,22 @@ class OpenWireOwnerDoors(OpenWireDoors):
         cluster: says which destinations this shard has.
     """
 
-    def __init__(self, broker: Broker, gate: Gate, by_id: dict[str, OpenWireSession], cluster: ClusterMap) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        gate: Gate,
+        by_id: dict[str, OpenWireSession],
+        cluster: ClusterMap,
+        shared: ShardTransactions,
+    ) -> None:
         super().__init__(broker, gate, by_id)
         self._cluster = cluster
+        self._shared = shared
 
     def session(self, connection: Connection) -> OpenWireSession:
         """The session of a client that has connected to another process."""
         return OpenWireOwnerSession(
-            self._broker, self._gate, connection, self._format, self._greeting, self._by_id, self._cluster
+            self._broker, self._gate, connection, self._format, self._greeting, self._by_id, self._cluster, self._shared
         )
 
 
@@ -41,16 +50,17 @@ class OpenWireRelayDoors(OpenWireDoors):
         owner_doors: makes the sessions of clients that have connected to other processes.
     """
 
-    def __init__(self, broker: Broker, gate: Gate, links: Links) -> None:
+    def __init__(self, broker: Broker, gate: Gate, links: Links, shared: ShardTransactions) -> None:
         super().__init__(broker, gate)
         self._links = links
-        self.owner_doors = OpenWireOwnerDoors(broker, gate, self._by_id, links.cluster_map)
+        self._shared = shared
+        self.owner_doors = OpenWireOwnerDoors(broker, gate, self._by_id, links.cluster_map, shared)
         links.cluster_map.listen(self._map_changed)
 
     def session(self, connection: Connection) -> OpenWireSession:
         """The session of a new connection."""
         return OpenWireRelaySession(
-            self._broker, self._gate, connection, self._format, self._greeting, self._by_id, self._links
+            self._broker, self._gate, connection, self._format, self._greeting, self._by_id, self._links, self._shared
         )
 
     def _map_changed(self, _: frozenset[int]) -> None:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from quire.cluster.link_frames import Opening
-from quire.errors import LimitExceeded, QuireError, ShardMoved
+from quire.errors import LimitExceeded, QuireError, ShardMoved, TransactionRolledBack
 from quire.protocols.openwire.commands import (
     ConnectionErrorCommand,
     ConnectionInfo,
@@ -18,6 +18,7 @@ from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay_part import Answered, OwnPart, Part, Receiver, RemotePart
+from quire.server.cluster.spanning_commit import Seat
 from quire.server.openwire.openwire_errors import JAKARTA, throwable
 
 MOST_ASKED = 1000
@@ -53,6 +54,9 @@ class RelayedClient(Protocol):
 
     def opening(self) -> Opening:
         """What other shards are told of the client."""
+
+    def go_on(self) -> None:
+        """Take input that waits for the relay."""
 
     def unwritten(self) -> None:
         """Have the relay flushed at the end of the turn."""
@@ -188,6 +192,21 @@ class OpenWireRelayParts:
         elif isinstance(answer, ExceptionResponse):
             id = ConnectionId(self._client.connection_id)
             self._client.send_command(ConnectionErrorCommand(exception=answer.exception, connection_id=id))
+
+    def fail(self, command: BaseCommand, answer: ExceptionResponse) -> None:
+        """Answer a command of the client with an error, and end its connection."""
+        if not self._client.is_closed:
+            self.answer(command, answer)
+            self._client.fail(TransactionRolledBack(text_of(answer)))
+
+    def go_on(self) -> None:
+        """Have the client's input go on that waits for the relay."""
+        self._client.go_on()
+
+    def seat(self, part: Part) -> Seat:
+        """Where a part of a transaction is."""
+        own = part is self.own
+        return Seat(part.shard, self.cluster.epoch if own else self._links.epoch(part.shard))
 
     def tell_client(self, command: Structure) -> None:
         """Have a command written to the client."""

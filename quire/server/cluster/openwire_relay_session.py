@@ -15,6 +15,8 @@ from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay import OpenWireRelay
 from quire.server.cluster.openwire_relay_frames import SEVERAL, RelayDecoder, Route
+from quire.server.cluster.openwire_step_session import OpenWireStepSession
+from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.connection import Connection
 from quire.server.gate import Gate
 from quire.server.openwire.openwire_session import OpenWireSession
@@ -26,7 +28,7 @@ LINK = "link"
 """The reason not to read from a client: a shard takes no more of it now."""
 
 
-class OpenWireRelaySession(OpenWireSession):
+class OpenWireRelaySession(OpenWireStepSession):
     """One client.
 
     Args:
@@ -41,9 +43,10 @@ class OpenWireRelaySession(OpenWireSession):
 
     def __init__(
         self, broker: Broker, gate: Gate, connection: Connection, format: WireFormat, greeting: bytes,
-        by_id: dict[str, OpenWireSession], links: Links,
+        by_id: dict[str, OpenWireSession], links: Links, shared: ShardTransactions,
     ) -> None:  # fmt: skip
         self._links = links
+        self.shared = shared
         super().__init__(broker, gate, connection, format, greeting, by_id)
 
     def _make_decoder(self, max_frame_size: int) -> Decoder:
@@ -148,8 +151,7 @@ class OpenWireRelaySession(OpenWireSession):
     def _claimed(self, answer: Response) -> None:
         """The shard has answered whether the client may have its client id."""
         self._claim = answer
-        if self.held and not self.is_closed:
-            self.resume()
+        self.go_on()
 
     def _failed(self, command: Command, error: QuireError) -> None:
         transaction = getattr(command, "transaction_id", None)
@@ -168,6 +170,11 @@ class OpenWireRelaySession(OpenWireSession):
             self.fail(ShardMoved("unfinished frames of shards hold too many bytes"))
 
     # The relay calls these.
+
+    def go_on(self) -> None:
+        """Take input that waits for the relay."""
+        if self.held and not self.is_closed:
+            self.resume()
 
     def take_own(self, command: BaseCommand) -> bool:
         """Do what a command says in this process; False if it has to wait."""

@@ -1,15 +1,14 @@
 """The transactions of one OpenWire client in a cluster: each begins at a shard with the first work for it.
 
-A local transaction has work for one shard. A branch of an XA transaction may have work for several: it is prepared and
-ends at all of them.
+A transaction may have work for several shards. A branch of an XA transaction is prepared and ends at all of them; a
+commit in one phase, of a branch or of a local transaction, is a ``SpanningCommit``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from quire.broker.transactions.transaction_services import check_room
-from quire.broker.transactions.xid import Xid
-from quire.errors import QuireError, TransactionRolledBack, TransactionSpansShards, UnknownTransaction, UnknownXid
+from quire.errors import ProtocolViolation, QuireError, TransactionRolledBack, UnknownTransaction, UnknownXid
 from quire.protocols.openwire.commands import (
     DataArrayResponse,
     ExceptionResponse,
@@ -28,7 +27,9 @@ from quire.server.cluster.openwire_relay_parts import (
     first_error,
     success_anywhere,
 )
-from quire.server.openwire.openwire_transactions import PREPARED, READ_ONLY
+from quire.server.cluster.openwire_step_session import STEP, step_command
+from quire.server.cluster.spanning_commit import SpanningCommit
+from quire.server.openwire.openwire_transactions import PREPARED, READ_ONLY, xid_of
 
 _COMMITS = (TransactionType.COMMIT_ONE_PHASE, TransactionType.COMMIT_TWO_PHASE)
 _OF_LOCAL = (TransactionType.COMMIT_ONE_PHASE, TransactionType.ROLLBACK, TransactionType.END)
@@ -44,15 +45,17 @@ class _Open:
 
     Attributes:
         is_active: whether work may come for it.
-        parts: the shards that it has work for.
+        parts: the shards that it has work for; whether it acknowledges there.
+        ending: its commit, if it has several parts and is under way.
         failure: the first error of what was sent or acknowledged in it.
         settled: the messages of consumers of several shards that were acknowledged in it.
     """
 
-    __slots__ = ("failure", "is_active", "parts", "settled")
+    __slots__ = ("ending", "failure", "is_active", "parts", "settled")
 
     def __init__(self) -> None:
-        self.parts: dict[Part, None] = {}
+        self.parts: dict[Part, bool] = {}
+        self.ending: SpanningCommit[Part] | None = None
         self.failure: QuireError | None = None
         self.is_active = True
         self.settled: list[tuple[SpreadConsumer, list[int]]] = []
@@ -67,20 +70,16 @@ class OpenWireRelayTransactions:
 
     # Work in them.
 
-    def work(self, id: TransactionId | None, part: Part) -> None:
-        """Something is about to be done in a transaction at a shard; of one that was not begun the shard says so.
-
-        Raises:
-            TransactionSpansShards: it is a local one that has work for another shard.
-        """
+    def work(self, id: TransactionId | None, part: Part, *, acknowledges: bool = False) -> None:
+        """Something is about to be done in a transaction at a shard; of one that was not begun the shard says so."""
         known = self._open.get(id) if id is not None else None
-        if known is None or part in known.parts:
+        if known is None:
             return
-        if known.parts and not isinstance(id, XATransactionId):
-            text = f"the transaction {id} is about destinations of several shards of the cluster"
-            raise TransactionSpansShards(text, transaction=str(id)[:60])
-        known.parts[part] = None
-        part.tell(TransactionInfo(transaction_id=id, type=int(TransactionType.BEGIN)))
+        if part not in known.parts:
+            known.parts[part] = False
+            part.tell(TransactionInfo(transaction_id=id, type=int(TransactionType.BEGIN)))
+        if acknowledges:
+            known.parts[part] = True
 
     def settled(self, id: TransactionId | None, consumer: SpreadConsumer, numbers: list[int]) -> None:
         """Messages of a consumer of several shards were acknowledged in a transaction."""
@@ -98,6 +97,8 @@ class OpenWireRelayTransactions:
         """A step of a transaction; None if it is for this process alone, False if it has to wait."""
         if info.type == TransactionType.RECOVER:
             return self._parts.ask(dict.fromkeys(self._parts.every(), info), lambda a: self._recovered(info, a))
+        if info.type == STEP:
+            raise ProtocolViolation(f"{STEP} is no step of a transaction: 0 to 7", command="TransactionInfo")
         if info.transaction_id is None or info.type not in list(TransactionType):
             return None
         if info.type == TransactionType.BEGIN:
@@ -110,7 +111,7 @@ class OpenWireRelayTransactions:
         known = self._open.get(id)
         if known is None:  # else a failover client, and one that goes on with a branch, repeat it
             if isinstance(id, XATransactionId):
-                Xid(id.format_id, id.global_transaction_id, id.branch_qualifier)  # an invalid one is refused at once
+                xid_of(id)  # an invalid one is refused at once
             check_room(sum([each.is_active for each in self._open.values()]))
             self._make_room()
             self._open[id] = _Open()
@@ -141,6 +142,8 @@ class OpenWireRelayTransactions:
         if info.type == TransactionType.COMMIT_ONE_PHASE and known.failure is not None:
             self._roll_back(id, known)
             raise _failed(id, known.failure)
+        if info.type == TransactionType.COMMIT_ONE_PHASE and len(known.parts) > 1:
+            return self._commit(info, id, known)
         if known.parts:
             taken = self._tell(list(known.parts), info, lambda answers: self._parts.answer(info, first_error(answers)))
         else:
@@ -172,6 +175,36 @@ class OpenWireRelayTransactions:
             consumer.transaction_ended(numbers, is_committed=is_committed)
         known.settled.clear()
 
+    # Commits of several parts.
+
+    def _commit(self, info: TransactionInfo, id: TransactionId, known: _Open) -> bool:
+        """A commit, which may be under way; whether it is done. The coordinator is the first part that acknowledges."""
+        if known.ending is None:
+            acknowledging = [part for part, acknowledges in known.parts.items() if acknowledges]
+            coordinator = next(iter([*acknowledging, *[part for part in known.parts if part is self._parts.own]]), None)
+            coordinator = coordinator or next(iter(known.parts))
+            others = [part for part in known.parts if part is not coordinator]
+            ask = partial(self._ask, info, id)
+            known.ending = SpanningCommit(coordinator, others, self._parts.seat, ask, self._parts.go_on)
+        if not known.ending.go_on():
+            return False
+        self._end(id, known, info)
+        return self._done(info)
+
+    def _ask(
+        self, info: TransactionInfo, id: TransactionId, steps: Mapping[Part, str], then: Callable[[], None]
+    ) -> bool:
+        """Have parts make their steps. If one cannot, the client's connection ends, and the transaction with it."""
+
+        def answered(answers: Answers) -> None:
+            error = first_error(answers)
+            if isinstance(error, ExceptionResponse):
+                self._parts.fail(info, error)
+            else:
+                then()
+
+        return self._parts.ask({part: step_command(id, step) for part, step in steps.items()}, answered)
+
     # Branches of XA transactions.
 
     def _xa_step(self, info: TransactionInfo, id: TransactionId) -> bool | None:
@@ -182,9 +215,7 @@ class OpenWireRelayTransactions:
             self._roll_back(id, known)
             raise _failed(id, known.failure)
         if len(known.parts) > 1 and info.type == TransactionType.COMMIT_ONE_PHASE:
-            self._roll_back(id, known)
-            text = f"the transaction {id} has work for several shards: it was rolled back; prepare it first"
-            raise TransactionSpansShards(text, transaction=str(id)[:60])
+            return self._commit(info, id, known)
         taken = self._tell(list(known.parts), info, partial(self._stepped, info, id))
         if taken:
             known.is_active = False
@@ -225,7 +256,7 @@ class OpenWireRelayTransactions:
                 part.tell(TransactionInfo(transaction_id=id, type=int(TransactionType.ROLLBACK)))
             return answer
         if known is not None and prepared:
-            known.parts = dict.fromkeys(prepared)
+            known.parts = dict.fromkeys(prepared, False)
         return IntegerResponse(result=PREPARED if prepared else READ_ONLY)
 
     def _recovered(self, info: TransactionInfo, answers: Answers) -> None:

@@ -1,18 +1,24 @@
 """The session of another process's STOMP client, at the owner of a shard."""
 
+from functools import partial
+
 from quire.broker.broker import Broker
 from quire.broker.routing.addresses import Scope, read_destination
 from quire.cluster.cluster_map import ClusterMap, lost_to_another
 from quire.destination import Destination
 from quire.errors import QuireError
 from quire.protocols.stomp.frames import Head
+from quire.server.cluster.ack_prefix import ack_prefix
 from quire.server.cluster.front_temporaries import NAME
-from quire.server.cluster.relay_acknowledgements import ack_prefix
+from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_relay import CLAIMS
 from quire.server.connection import Connection
 from quire.server.gate import Gate
 from quire.server.stomp.stomp_consumers import PULL
 from quire.server.stomp.stomp_session import StompSession
+
+STEP = "quire-step"
+"""The header of COMMIT with a step of a transaction over several shards. Entries pass on none of a client's headers."""
 
 _WITH_DESTINATION = (b"SEND", b"SUBSCRIBE")
 
@@ -20,8 +26,11 @@ _WITH_DESTINATION = (b"SEND", b"SUBSCRIBE")
 class OwnerSession(StompSession):
     """One client. Its entry tells of its connection, so here nothing is told; its client id is taken if asked for."""
 
-    def __init__(self, broker: Broker, gate: Gate, connection: Connection, cluster_map: ClusterMap) -> None:
+    def __init__(
+        self, broker: Broker, gate: Gate, connection: Connection, cluster_map: ClusterMap, shared: ShardTransactions
+    ) -> None:
         super().__init__(broker, gate, connection)
+        self._shared = shared
         self.ack_prefix = ack_prefix(cluster_map.own)
         self._map = cluster_map
 
@@ -29,7 +38,18 @@ class OwnerSession(StompSession):
         """Do what a frame says. One about a destination that this shard has not, or not any more, is refused."""
         if head.command in _WITH_DESTINATION:
             self._check_own(head.headers.get("destination", ""), head.headers.get(NAME, ""))
+        elif head.command == b"COMMIT" and STEP in head.headers:
+            return self._step(head, receipt or b"")
         return super()._other(head, receipt, body, receipts)
+
+    def _step(self, head: Head, receipt: bytes) -> bool:
+        """Make a step of a transaction over several shards; False if it has to wait."""
+        name, step = head.headers["transaction"], head.headers[STEP]
+        if self._transactions.must_gather(head):
+            return False
+        if self._shared.step(step, self, self._transactions.named(name), partial(self.confirmed, [receipt])):
+            self._transactions.forget(name)
+        return True
 
     def _check_own(self, text: str, temporary: str) -> None:
         """See that destinations are this shard's own; a temporary one of a front's client gets its name."""

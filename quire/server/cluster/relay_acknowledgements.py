@@ -7,6 +7,7 @@ before its own id, and it is taken off before the acknowledgement is passed on t
 from quire.message import escape, unescape
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.versions import Version
+from quire.server.cluster.ack_prefix import ack_prefix
 from quire.server.cluster.relay_subscriptions import RelaySubscriptions
 from quire.server.cluster.relay_transactions import HERE, RelayTransactions
 from quire.server.cluster.stomp_relay import Outcome, StompRelay
@@ -15,11 +16,6 @@ from quire.server.stomp.consumer_table import ConsumerTable
 from quire.server.stomp.member_acknowledgements import read_ack_id
 
 _FIRST = 115  # s
-
-
-def ack_prefix(shard: int) -> bytes:
-    """What the ids of acknowledgements begin with that are of another shard than the client's process."""
-    return b"s%d~" % shard
 
 
 class RelayAcknowledgements(Acknowledgements):
@@ -98,7 +94,7 @@ class RelayAcknowledgements(Acknowledgements):
 
     def _join(self, head: Head, place: int) -> None:
         if (name := head.headers.get("transaction")) is not None:
-            self._transactions_of.join(name, place)
+            self._transactions_of.join(name, place, acknowledges=True)
 
     def _plain(self, id: bytes) -> str:
         """An id as the value of a header."""

@@ -18,6 +18,7 @@ from quire.server.cluster.links import Links
 from quire.server.cluster.relay_acknowledgements import RelayAcknowledgements
 from quire.server.cluster.relay_subscriptions import RelaySubscriptions
 from quire.server.cluster.relay_transactions import HERE, RelayTransactions
+from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_relay import Outcome, StompRelay
 from quire.server.cluster.stomp_shard import StompShard
 from quire.server.connection import Connection
@@ -32,15 +33,18 @@ _OWN_NAMES = ("/temp-queue/", "/temp-topic/")
 class RelaySession(StompSession):
     """One client. A frame that was seen before and is of the own shard never comes here: it costs nothing more."""
 
-    def __init__(self, broker: Broker, gate: Gate, connection: Connection, links: Links) -> None:
+    def __init__(
+        self, broker: Broker, gate: Gate, connection: Connection, links: Links, shared: ShardTransactions
+    ) -> None:
         super().__init__(broker, gate, connection)
+        self._shared = shared
         self.door = connection.visitor.door
         self._links = links
         if links.cluster_map.own == FRONT:
             self.temporaries = OwnTemporaries(FrontTemporaries())
         self._relay = relay = StompRelay(links, self)
         self._subscribed = RelaySubscriptions(relay, lambda: self._core.settings.policies)
-        self._begun = RelayTransactions(relay, self._transactions.begin)
+        self._begun = RelayTransactions(relay, self)
         self._acknowledgements = self._passed_acks = RelayAcknowledgements(
             self._table, relay, self._subscribed, self._begun
         )
@@ -76,6 +80,19 @@ class RelaySession(StompSession):
         if self._waits_for_shards and not self.is_closed:
             self._waits_for_shards = False
             self._core.steps.add(self._go_on, "input that waited for a shard", stores=False)
+
+    def begin_own(self, head: Head) -> None:
+        """Begin the part of a transaction that is here."""
+        self._transactions.begin(head)
+
+    def step_own(self, name: str, step: str, then: Callable[[], None]) -> bool:
+        """Make a step of a transaction over several shards, for the part that is here; False if it has to wait."""
+        transaction = self._transactions.named(name)
+        if self.must_gather(transaction):
+            return False
+        if self._shared.step(step, self, transaction, then):
+            self._transactions.forget(name)
+        return True
 
     def end(self, frame: bytes) -> None:
         """Pass on the error that an owner has told, and close."""
@@ -153,7 +170,7 @@ class RelaySession(StompSession):
         transaction = headers.get("transaction")
         is_own = numbers == [relay.own]
         if transaction is not None:
-            places = [self._begun.place(transaction, number) for number in numbers]
+            places = [self._begun.place(transaction, numbers[0])] if len(numbers) == 1 else numbers
             for place in places:
                 self._begun.join(transaction, place)
             is_own = places == [HERE]

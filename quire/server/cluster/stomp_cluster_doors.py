@@ -4,6 +4,7 @@ from quire.broker.broker import Broker
 from quire.server.cluster.links import Links
 from quire.server.cluster.owner_session import OwnerSession
 from quire.server.cluster.relay_session import RelaySession
+from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.connection import Connection
 from quire.server.gate import Gate
 from quire.server.stomp.stomp_doors import StompDoors
@@ -12,22 +13,24 @@ from quire.server.stomp.stomp_doors import StompDoors
 class StompEntryDoors(StompDoors):
     """The STOMP clients that are connected to this process."""
 
-    def __init__(self, broker: Broker, gate: Gate, links: Links) -> None:
+    def __init__(self, broker: Broker, gate: Gate, links: Links, shared: ShardTransactions) -> None:
         super().__init__(broker, gate)
         self._links = links
+        self._shared = shared
 
     def session(self, connection: Connection) -> RelaySession:
         """The session of a new connection."""
-        return RelaySession(self._broker, self._gate, connection, self._links)
+        return RelaySession(self._broker, self._gate, connection, self._links, self._shared)
 
 
 class StompOwnerDoors(StompDoors):
     """The STOMP clients of other processes."""
 
-    def __init__(self, broker: Broker, gate: Gate, links: Links) -> None:
+    def __init__(self, broker: Broker, gate: Gate, links: Links, shared: ShardTransactions) -> None:
         super().__init__(broker, gate)
         self._links = links
+        self._shared = shared
 
     def session(self, connection: Connection) -> OwnerSession:
         """The session of a new virtual connection."""
-        return OwnerSession(self._broker, self._gate, connection, self._links.cluster_map)
+        return OwnerSession(self._broker, self._gate, connection, self._links.cluster_map, self._shared)

@@ -214,6 +214,16 @@ class StompRelay:
             shard.connection.write(passed_frame(lines, asked, body))
         return Outcome.PASSED
 
+    def ask(self, number: int, head: Head, then: Callable[[], None], receipt: bytes | None) -> None:
+        """Pass a frame of the relay's own on to a shard, and make a call when that has done what it says.
+
+        Args:
+            receipt: the one that an error is to name, if the shard refuses it.
+        """
+        shard = self.shard(number)
+        asked = shard.when_answered(then, receipt)
+        shard.connection.write(passed_frame(head_lines(head, self.version), asked))
+
     def _answered(self, waiting: set[int], number: int, receipt: bytes) -> None:
         """One of several shards has done what a frame says."""
         waiting.discard(number)

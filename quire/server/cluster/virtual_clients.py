@@ -12,6 +12,7 @@ from quire.scheduler import Timer
 from quire.security import Origin, Security
 from quire.server.client_transport import ClientTransport
 from quire.server.cluster.links import TICK
+from quire.server.cluster.outcomes import PROTOCOL, Outcomes
 from quire.server.cluster.virtual_client import VirtualClient
 from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.admission import Admission
@@ -30,11 +31,12 @@ class VirtualClients:
         cluster_map: says which shard with which epoch this process has.
         doors: the protocols, by name: with sessions that know that they serve an entry.
         connections: all connections of this process; virtual ones enter themselves.
+        outcomes: hears what other processes tell and ask of transactions over several shards.
     """
 
     def __init__(
         self, broker: Broker, security: Security, admission: Admission, secret: bytes, cluster_map: ClusterMap,
-        doors: Mapping[str, ProtocolDoors], connections: dict[ClientTransport, ConnectedSession],
+        doors: Mapping[str, ProtocolDoors], connections: dict[ClientTransport, ConnectedSession], outcomes: Outcomes,
     ) -> None:  # fmt: skip
         self.links: dict[Link, Visitor] = {}
         self._broker = broker
@@ -44,6 +46,7 @@ class VirtualClients:
         self._map = cluster_map
         self._doors = doors
         self._connections = connections
+        self._outcomes = outcomes
         self._ticking: Timer | None = None
         self._is_leaving = False
 
@@ -87,6 +90,9 @@ class VirtualClients:
         if self._is_leaving:
             raise ShardMoved(f"shard {self._map.own} stops here", shard=self._map.own)
         opening = connection.opening
+        if opening.protocol == PROTOCOL:
+            self._outcomes.accept(connection)
+            return
         doors = self._doors.get(opening.protocol)
         if doors is None:
             raise InvalidArgument(f"links carry no {opening.protocol[:60]!r}", protocol=opening.protocol[:60])

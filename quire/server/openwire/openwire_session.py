@@ -238,7 +238,8 @@ class OpenWireSession(ClientSession):
             name = type(command).__name__
             raise ProtocolViolation(f"the broker takes no {name}", command=name)
         response = handler(command)
-        if type(command) in self._commands.at_once:
+        is_stored = not (isinstance(command, ConsumerInfo) and self.consumers.is_unstored(command))
+        if is_stored and type(command) in self._commands.at_once:
             if command.response_required:  # type: ignore[union-attr]
                 answer = partial(self.send_command, _answer(response, command))
                 if not (isinstance(command, ConsumerInfo) and self.consumers.when_started(command, answer)):

@@ -3,11 +3,19 @@
 from dataclasses import dataclass
 
 from quire.broker.broker import Broker
+from quire.broker.transactions.spanning_id import FORMAT
 from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.transaction_services import check_room
 from quire.broker.transactions.xa_branch import XaBranch
 from quire.broker.transactions.xid import Xid
-from quire.errors import ProtocolViolation, QuireError, TransactionRolledBack, UnknownTransaction, UnknownXid
+from quire.errors import (
+    InvalidArgument,
+    ProtocolViolation,
+    QuireError,
+    TransactionRolledBack,
+    UnknownTransaction,
+    UnknownXid,
+)
 from quire.protocols.openwire.commands import (
     DataArrayResponse,
     IntegerResponse,
@@ -49,7 +57,7 @@ class OpenWireTransactions:
             UnknownXid: no branch has it.
         """
         if isinstance(id, XATransactionId):
-            return self._branch(_xid(id)).transaction
+            return self._branch(xid_of(id)).transaction
         return self._open(id).transaction
 
     def failed(self, id: TransactionId, error: QuireError) -> None:
@@ -63,7 +71,7 @@ class OpenWireTransactions:
     def _may_fail(self, id: XATransactionId) -> bool:
         """Whether there is a branch that is not prepared yet: once it is, its commit must not fail."""
         try:
-            return not self._branch(_xid(id)).is_prepared
+            return not self._branch(xid_of(id)).is_prepared
         except QuireError:
             return False
 
@@ -73,6 +81,35 @@ class OpenWireTransactions:
             raise UnknownTransaction(f"the transaction {id} has not been started", transaction=str(id)[:60])
         return known
 
+    # As parts of larger ones, over several shards of a cluster.
+
+    def part(self, id: TransactionId | None) -> Transaction:
+        """What was done in a transaction that is not prepared.
+
+        Raises:
+            TransactionRolledBack: something in it has failed.
+            QuireError: there is none.
+        """
+        if isinstance(id, XATransactionId):
+            branch = self._branch(xid_of(id))
+            failure = self._failed_branches.get(id)
+            transaction = branch.unprepared
+        else:
+            known = self._open(id)
+            transaction, failure = known.transaction, known.failure
+        if failure is not None:
+            raise _failed(id, failure)
+        if transaction is None:
+            raise UnknownTransaction(f"the transaction {id} is prepared already", transaction=str(id)[:60])
+        return transaction
+
+    def forget(self, id: TransactionId | None) -> None:
+        """A transaction has ended as a part of a larger one."""
+        if isinstance(id, XATransactionId):
+            self._broker.xa.remove(self._branch(xid_of(id)))
+        elif isinstance(id, LocalTransactionId):
+            del self._local[id]
+
     # Their steps.
 
     def must_gather(self, info: TransactionInfo) -> bool:
@@ -80,7 +117,7 @@ class OpenWireTransactions:
         if info.type not in (TransactionType.COMMIT_ONE_PHASE, TransactionType.PREPARE):
             return False
         if isinstance(info.transaction_id, XATransactionId):
-            branch = self._branch(_xid(info.transaction_id))
+            branch = self._branch(xid_of(info.transaction_id))
             return branch.unprepared is not None and self._session.must_gather(branch.unprepared)
         return self._session.must_gather(self._open(info.transaction_id).transaction)
 
@@ -142,7 +179,7 @@ class OpenWireTransactions:
         self._broker.core.sent(self._session)
 
     def _xa_step(self, type: TransactionType, id: XATransactionId) -> Structure | None:
-        xa, session, xid = self._broker.xa, self._session, _xid(id)
+        xa, session, xid = self._broker.xa, self._session, xid_of(id)
         if type is TransactionType.BEGIN:
             if xa.find(xid) is not None:
                 self._branch(xid)
@@ -181,7 +218,7 @@ class OpenWireTransactions:
     def _check_branch(self, id: XATransactionId) -> None:
         """See that nothing in a branch has failed; else it is rolled back."""
         if (failure := self._failed_branches.pop(id, None)) is not None:
-            self._broker.xa.branch(_xid(id)).roll_back(redelivered_by_client=True)
+            self._broker.xa.branch(xid_of(id)).roll_back(redelivered_by_client=True)
             raise _failed(id, failure)
 
     def leave(self) -> None:
@@ -204,7 +241,15 @@ def _failed(id: object, failure: QuireError) -> TransactionRolledBack:
     return TransactionRolledBack(text, transaction=str(id)[:60], cause=failure.code)
 
 
-def _xid(id: XATransactionId) -> Xid:
+def xid_of(id: XATransactionId) -> Xid:
+    """The name of a branch.
+
+    Raises:
+        InvalidArgument: a client may not use it.
+    """
+    if id.format_id == FORMAT:
+        text = f"the format id {FORMAT} is for transactions of the cluster itself"
+        raise InvalidArgument(text, argument="xid")
     return Xid(id.format_id, id.global_transaction_id, id.branch_qualifier)
 
 

@@ -7,6 +7,7 @@ from quire.broker.core.subscription import Subscription
 from quire.broker.queues.departure import Departure
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.addresses import Address, Scope
+from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.destination import DestinationKind
 from quire.errors import InvalidDestination, InvalidHeader
 from quire.server.stomp.client_session import ClientSession
@@ -45,6 +46,12 @@ class SingleConsumer(CommonConsumer):
         self._enter(subscription, str(address))
         self._broker.advisories.consumer_started(subscription, topic.consumer_count)
         return subscription
+
+    @property
+    def is_unstored(self) -> bool:
+        """Whether it is the consumer of a durable subscription that is not stored yet."""
+        source = self._subscription.source
+        return isinstance(source, DurableSubscription) and not source.has_been_stored
 
     def _of_temporary(self, address: Address) -> Subscription:
         remote = self._session.temporaries.remote(address)

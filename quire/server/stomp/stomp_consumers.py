@@ -91,6 +91,11 @@ class StompConsumers:
         consumer = self._by_id.get(head.headers.get("id", head.headers["destination"]))
         return consumer is not None and consumer.when_started(call)
 
+    def is_unstored(self, head: Head) -> bool:
+        """Whether a SUBSCRIBE frame that was taken has made a durable subscription that is not stored yet."""
+        consumer = self._by_id.get(head.headers.get("id", head.headers["destination"]))
+        return isinstance(consumer, SingleConsumer) and consumer.is_unstored
+
     def unsubscribe(self, head: Head) -> None:
         """An UNSUBSCRIBE frame; one that names a durable subscription removes it."""
         headers = head.headers

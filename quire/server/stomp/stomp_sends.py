@@ -77,7 +77,7 @@ class StompSends:
             if head.base is None:
                 self.routes[head] = route
             elif head.base not in self._patterns and headers is head.headers:
-                self._learn(head.base)
+                self._learn(head, route)
         return True
 
     def _allowed_headers(self, head: Head) -> Mapping[str, str]:
@@ -86,12 +86,11 @@ class StompSends:
         user = self._session.user_id
         return {**head.headers, USER_ID: user} if user else head.headers
 
-    def _learn(self, base: Head) -> None:
-        """Others may come that are like a head, as one just did."""
+    def _learn(self, head: Head, route: Route) -> None:
+        """Others may come that are like a head, as it is like its base. The base may be one of another shard."""
         if len(self._patterns) >= MAX_ROUTES:
             self._patterns.clear()
-        route = route_of(self._broker.routing, base.headers, self._session.temporaries)
-        self._patterns[base] = RoutePattern(route, base) if RoutePattern.suits(route) else None
+        self._patterns[head.base] = RoutePattern(route, head) if RoutePattern.suits(route) else None
 
     def send_like(self, head: Head, stamp: bytes, body: bytes | bytearray) -> bool:
         """A SEND whose head is like another one; False if it has to be read in full."""

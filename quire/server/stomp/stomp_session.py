@@ -163,7 +163,7 @@ class StompSession(ClientSession):
         else:
             self._handlers[head.command](head)
         if receipt is not None:
-            if head.command != b"SUBSCRIBE":
+            if head.command != b"SUBSCRIBE" or self.consumers.is_unstored(head):
                 receipts.append(receipt)
             elif not self.consumers.when_subscribed(head, lambda: self.confirmed([receipt])):
                 # Before what was written meanwhile: the receipt comes before the first message, and before events.

@@ -49,6 +49,10 @@ class StompTransactions:
         del self._open[name]
         self._broker.core.sent(self._session)
 
+    def forget(self, name: str) -> None:
+        """A transaction has ended as a part of a larger one."""
+        del self._open[name]
+
     def abort(self, head: Head) -> None:
         """An ABORT frame."""
         name = head.headers["transaction"]

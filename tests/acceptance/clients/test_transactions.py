@@ -9,7 +9,6 @@ from tests.acceptance.clients.kinds import WITH_PLAIN_ACK
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("broker", ["broker"], indirect=True)  # a transaction over several shards is refused
 def test_committed_sends_come_to_both_queues(connect: Connect, destination: str) -> None:
     client, other = connect(), connect()
     other.subscribe(destination + "-a")
@@ -45,7 +44,6 @@ def test_transaction_ends_with_its_connection(connect: Connect, destination: str
     assert client.receive().body == b"after"
 
 
-@pytest.mark.parametrize("broker", ["broker"], indirect=True)  # a transaction over several shards is refused
 @pytest.mark.parametrize("kind", WITH_PLAIN_ACK, ids=str)
 def test_committed_work_moves_messages_from_queue_to_queue(connect: Connect, destination: str) -> None:
     client = connect()

@@ -27,6 +27,8 @@ class ClusterBroker(BrokerProcess):
         is_suspended: whether its processes stand still.
     """
 
+    start_seconds = 2 * START_SECONDS  # its processes begin one by one, beside those of the others
+
     def __init__(
         self, directory: Path, name: str, store: str, settings: dict[str, str] | None = None,
         program: Sequence[str] = QUIRE,

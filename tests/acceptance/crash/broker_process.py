@@ -30,7 +30,12 @@ class BrokerProcess:
         directory: where its data and its log are.
         url: its store; empty for LMDB in its data directory.
         settings: more of them, by the names of their environment variables without ``QUIRE_``.
+
+    Attributes:
+        start_seconds: how long its start may take.
     """
+
+    start_seconds = START_SECONDS
 
     def __init__(self, directory: Path, url: str = "", settings: dict[str, str] | None = None) -> None:
         self.data = directory / "data"
@@ -80,10 +85,10 @@ class BrokerProcess:
         return f"tcp://{self._listening()['openwire']}"
 
     def _listening(self) -> dict[str, object]:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + self.start_seconds
         while True:
             assert self.process.poll() is None, f"the broker ended with {self.process.returncode}:\n{self.log}"
-            assert time.monotonic() < deadline, f"the broker does not listen after {START_SECONDS} s:\n{self.log}"
+            assert time.monotonic() < deadline, f"the broker does not listen after {self.start_seconds} s:\n{self.log}"
             facts = self._facts()
             if facts.get("pid") == self.process.pid:
                 return facts

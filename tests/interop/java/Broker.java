@@ -27,6 +27,11 @@ final class Broker {
         return urls.get(asked.getAndIncrement() % urls.size());
     }
 
+    /** Whether it is several brokers that work as one. */
+    boolean isCluster() {
+        return urls.size() > 1;
+    }
+
     String failoverUrl() {
         return "failover:(" + String.join(",", urls) + ")?initialReconnectDelay=50&useExponentialBackOff=false&maxReconnectAttempts=600";
     }

@@ -236,7 +236,10 @@ public final class Restarts extends Scenarios {
 
     @Scenario(seconds = 60)
     void requestsAreAnsweredAfterARestart() throws Exception {
-        Session replier = auto(connectWithFailover());
+        Session replier = auto(connect(factory -> {
+            factory.setBrokerURL(broker.failoverUrl());
+            factory.setWatchTopicAdvisories(!broker.isCluster());
+        }));
         MessageProducer answers = replier.createProducer(null);
         replier.createConsumer(queue()).setMessageListener(request -> {
             try {

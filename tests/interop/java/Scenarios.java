@@ -95,6 +95,14 @@ abstract class Scenarios {
         return connect(factory -> factory.setBrokerURL(url));
     }
 
+    /**
+     * A connection that answers requests. In a cluster it may hear of a request before it hears of the temporary queue
+     * for the answer, which its client then takes for a deleted one; so there it does not listen.
+     */
+    final ActiveMQConnection connectToAnswer() throws JMSException {
+        return connect(factory -> factory.setWatchTopicAdvisories(!broker.isCluster()));
+    }
+
     final ActiveMQConnection connectAs(String clientId) throws JMSException {
         return connect(factory -> factory.setClientID(clientId));
     }

@@ -78,7 +78,7 @@ public final class SpringFramework extends Scenarios {
     @Scenario
     void aTemplateAsksAndIsAnswered() throws Exception {
         DefaultMessageListenerContainer container = container(1, (MessageListener) null);
-        Session replier = auto(connect());
+        Session replier = auto(connectToAnswer());
         MessageProducer producer = replier.createProducer(null);
         container.setMessageListener((MessageListener) request -> {
             try {

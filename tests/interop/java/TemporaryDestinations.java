@@ -55,7 +55,7 @@ public final class TemporaryDestinations extends Scenarios {
 
     @Scenario
     void repliesComeByATemporaryQueue() throws Exception {
-        AtomicReference<Throwable> failure = answer(connect());
+        AtomicReference<Throwable> failure = answer(connectToAnswer());
         Session session = auto(connect());
         TemporaryQueue replies = session.createTemporaryQueue();
         MessageConsumer consumer = session.createConsumer(replies);
@@ -67,7 +67,7 @@ public final class TemporaryDestinations extends Scenarios {
 
     @Scenario
     void repliesComeByATemporaryTopic() throws Exception {
-        AtomicReference<Throwable> failure = answer(connect());
+        AtomicReference<Throwable> failure = answer(connectToAnswer());
         Session session = auto(connect());
         TemporaryTopic replies = session.createTemporaryTopic();
         MessageConsumer consumer = session.createConsumer(replies);
@@ -82,7 +82,7 @@ public final class TemporaryDestinations extends Scenarios {
         Session session = auto(connect());
         TemporaryQueue replies = session.createTemporaryQueue();
         MessageConsumer consumer = session.createConsumer(replies);
-        AtomicReference<Throwable> failure = answer(connect());
+        AtomicReference<Throwable> failure = answer(connectToAnswer());
         request(session, replies, consumer, "q");
         equal(null, failure.get(), "failure of the replier");
     }
@@ -150,7 +150,7 @@ public final class TemporaryDestinations extends Scenarios {
     /** As Spring's JmsTemplate asks; the replier hears of the queue on another way than of the request. */
     @Scenario
     void eachRequestMayHaveAQueueOfItsOwn() throws Exception {
-        AtomicReference<Throwable> failure = answer(connect());
+        AtomicReference<Throwable> failure = answer(connectToAnswer());
         Session session = auto(connect());
         for (String text : numbered("q", 100)) {
             TemporaryQueue replies = session.createTemporaryQueue();
@@ -164,7 +164,7 @@ public final class TemporaryDestinations extends Scenarios {
 
     @Scenario
     void manyRequestersShareOneReplier() throws Exception {
-        AtomicReference<Throwable> failure = answer(connect());
+        AtomicReference<Throwable> failure = answer(connectToAnswer());
         for (int i = 0; i < 5; i++) {
             Session session = connect().createSession(false, ActiveMQSession.AUTO_ACKNOWLEDGE);
             TemporaryQueue replies = session.createTemporaryQueue();

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from quire.destination import queue as queue_destination
 from tests.simulation.cluster.client import ClusterClient
-from tests.simulation.cluster.setup import ALL_QUEUES
+from tests.simulation.cluster.setup import ALL_QUEUES, TOPIC
 from tests.simulation.cluster.shard_database import ShardDatabase
 from tests.simulation.cluster.shard_process import ShardProcess
 from tests.simulation.rules import Broken, Rule
@@ -33,6 +33,9 @@ def check_consumed(owners: Iterable[ShardProcess], clients: Iterable[ClusterClie
         for name, queue in owner.stepped.broker.queues.items():
             if queue.depth and queues & {name, ALL_QUEUES}:
                 raise Broken(Rule.STALL, f"{queue.depth} messages wait in {name}, which has a consumer")
+        for durable in owner.stepped.broker.durables:
+            if durable.depth and TOPIC in queues:
+                raise Broken(Rule.STALL, f"{durable.depth} messages wait for the durable subscription, which is in use")
 
 
 def check_places(owners: Iterable[ShardProcess]) -> None:
@@ -51,6 +54,7 @@ def check_empty(owner: ShardProcess) -> None:
     left = {
         "stored": owner.store.size(), "counted": core.stored_bytes, "resident": core.memory.used,
         "transacted": core.transaction_bytes, "held": len(core.flow.holds), "clients": len(clients),
+        "branches": len(owner.stepped.broker.xa.spanning), "decisions": len(owner.stepped.shared.decisions.open),
     }  # fmt: skip
     if any(left.values()):
         raise Broken(Rule.LEFT, f"everything is consumed, and something is left at shard {owner.shard}: {left}")

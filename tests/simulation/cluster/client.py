@@ -4,6 +4,7 @@ from collections.abc import Callable, Sized
 
 from tests.simulation.client import Note, SimulatedClient
 from tests.simulation.cluster.promises import ClusterPromises, ClusterSent, Delivery
+from tests.simulation.cluster.setup import TOPIC, header_of
 from tests.simulation.cluster.stepped_shard import EntryClient
 from tests.simulation.cluster.subscribed import ClusterSubscribed
 from tests.simulation.sent import Outcome
@@ -78,7 +79,8 @@ class ClusterClient(SimulatedClient):
         else:
             self._said.append(sent)
         self.note(f"{self.name} sends {sent} to {sent.queue}, {sent.size} bytes, {headers}")
-        self.connection.send(sent.queue, f"{sent};".encode() + b"x" * sent.size, headers)
+        headers["destination"] = header_of(sent.queue)
+        self.connection.frame("SEND", headers, f"{sent};".encode() + b"x" * sent.size)
 
     def _taken(self, sent: ClusterSent) -> None:
         sent.receipted = True
@@ -92,7 +94,11 @@ class ClusterClient(SimulatedClient):
         self.note(f"{self.name} subscribes to {subscribed.queue}, {subscribed.ack}, {subscribed.headers}")
         self.subscribed = subscribed
         self._subscriptions += 1
-        self.connection.subscribe(subscribed.queue, subscribed.ack, str(self._subscriptions), subscribed.headers)
+        headers = {"destination": header_of(subscribed.queue), "id": str(self._subscriptions), "ack": subscribed.ack}
+        if subscribed.queue == TOPIC:
+            headers |= {"activemq.subscriptionName": "s", **self.receipt(self._promises.keeps)}
+            self._promises.may_keep()
+        self.connection.frame("SUBSCRIBE", headers | subscribed.headers)
 
     @property
     def in_flight(self) -> Sized:

@@ -9,6 +9,7 @@ from quire.message import Message
 from quire.server.cluster.links import Links
 from quire.server.cluster.owner_session import OwnerSession
 from quire.server.cluster.relay_session import RelaySession
+from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
 from quire.server.connection import Connection
 from quire.server.gate import Gate
@@ -20,30 +21,32 @@ Gave = Callable[[str, str], None]
 class EntryDoors(StompEntryDoors):
     """The doors of the clients of a process."""
 
-    def __init__(self, broker: Broker, gate: Gate, links: Links, gave: Gave) -> None:
-        super().__init__(broker, gate, links)
+    def __init__(self, broker: Broker, gate: Gate, links: Links, shared: ShardTransactions, gave: Gave) -> None:
+        super().__init__(broker, gate, links, shared)
         self._gave = gave
 
     def session(self, connection: Connection) -> RelaySession:
         """The session of a new connection."""
-        return _EntrySession(self._broker, self._gate, connection, self._links, self._gave)
+        return _EntrySession(self._broker, self._gate, connection, self._links, self._shared, self._gave)
 
 
 class OwnerDoors(StompOwnerDoors):
     """The doors of the clients of other processes."""
 
-    def __init__(self, broker: Broker, gate: Gate, links: Links, gave: Gave) -> None:
-        super().__init__(broker, gate, links)
+    def __init__(self, broker: Broker, gate: Gate, links: Links, shared: ShardTransactions, gave: Gave) -> None:
+        super().__init__(broker, gate, links, shared)
         self._gave = gave
 
     def session(self, connection: Connection) -> OwnerSession:
         """The session of a new virtual connection."""
-        return _OwnerSession(self._broker, self._gate, connection, self._links.cluster_map, self._gave)
+        return _OwnerSession(self._broker, self._gate, connection, self._links.cluster_map, self._shared, self._gave)
 
 
 class _EntrySession(RelaySession):
-    def __init__(self, broker: Broker, gate: Gate, connection: Connection, links: Links, gave: Gave) -> None:
-        super().__init__(broker, gate, connection, links)
+    def __init__(
+        self, broker: Broker, gate: Gate, connection: Connection, links: Links, shared: ShardTransactions, gave: Gave
+    ) -> None:  # fmt: skip
+        super().__init__(broker, gate, connection, links, shared)
         self._gave = gave
 
     def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
@@ -54,9 +57,10 @@ class _EntrySession(RelaySession):
 
 class _OwnerSession(OwnerSession):
     def __init__(
-        self, broker: Broker, gate: Gate, connection: Connection, cluster_map: ClusterMap, gave: Gave
+        self, broker: Broker, gate: Gate, connection: Connection, cluster_map: ClusterMap, shared: ShardTransactions,
+        gave: Gave,
     ) -> None:  # fmt: skip
-        super().__init__(broker, gate, connection, cluster_map)
+        super().__init__(broker, gate, connection, cluster_map, shared)
         self._gave = gave
 
     def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tests.simulation.cluster.setup import ALL_QUEUES, QUEUES, ClusterSetup
+from tests.simulation.cluster.setup import ALL_QUEUES, DURABLE, QUEUES, TOPIC, ClusterSetup
 from tests.simulation.cluster.steps import (
     Continue,
     Cut,
@@ -29,7 +29,7 @@ class ClusterGenerator(Generator):
 
     FEATURES = (
         "crashes", "stops", "moves", "cuts", "failures", "rejections", "departures", "transactions", "slow-readers",
-        "several-consumers", "spread", "silence", "places",
+        "several-consumers", "spread", "silence", "places", "durable",
     )  # fmt: skip
     CHANCE = 0.5
     WAITS = (0.5, 1.0, 2.0)
@@ -39,6 +39,8 @@ class ClusterGenerator(Generator):
         self._shards = random.choice((2, 2, 3))
         if not self._has("several-consumers"):
             self._consumers = CONSUMERS[:1]
+        if self._has("durable"):
+            self._consumers += (DURABLE,)
         clients = (*PRODUCERS, *self._consumers)
         self._homes = {client: random.choice((QUEUES[:2], QUEUES[2:3], QUEUES[-1:])) for client in clients}
 
@@ -73,9 +75,11 @@ class ClusterGenerator(Generator):
         return self._random.randrange(-1, self._shards)
 
     def _queue(self, client: str) -> str:
-        """Where a client sends to, or what it consumes. A transaction is about one shard, mostly."""
+        """Where a client sends to, or what it consumes. Many transactions are about one shard, many about several."""
         random = self._random
-        stays = self._has("transactions") and random.random() < 0.9
+        if client == DURABLE:
+            return TOPIC
+        stays = self._has("transactions") and random.random() < 0.6
         return random.choice(self._homes[client] if stays else (*QUEUES, QUEUES[0]))
 
     def _entry(self) -> int:
@@ -89,7 +93,7 @@ class ClusterGenerator(Generator):
         client = random.choice(self._consumers if consumes else PRODUCERS)
         return Send(
             client=client,
-            queue=self._queue(client),
+            queue=TOPIC if self._has("durable") and random.random() < 0.2 else self._queue(client),
             size=random.choice((0, 10, 200, 900)),
             count=random.choice((1, 1, 1, 2, 5)),
             receipt=random.random() < 0.6,
@@ -99,8 +103,8 @@ class ClusterGenerator(Generator):
     def _subscribe(self) -> Step:
         random = self._random
         acks: tuple[AckMode, ...] = ("client-individual", "client")
-        spread = self._has("spread") and random.random() < 0.5
         client = random.choice(self._consumers)
+        spread = self._has("spread") and client != DURABLE and random.random() < 0.5
         return Subscribe(
             client=client,
             queue=ALL_QUEUES if spread else self._queue(client),

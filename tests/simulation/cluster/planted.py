@@ -5,11 +5,15 @@ from typing import Any
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Session
+from quire.broker.transactions.decisions import Decisions
+from quire.broker.transactions.xid import Xid
 from quire.cluster.cluster_map import ClusterMap
 from quire.cluster.link import Link
 from quire.cluster.virtual_connection import VirtualConnection
 from quire.protocols.stomp.frames import Head
 from quire.server.cluster.kept_pins import KeptPins
+from quire.server.cluster.line_end import LineEnd
+from quire.server.cluster.outcomes import Outcomes
 from quire.server.cluster.relay_session import RelaySession
 from quire.server.cluster.relay_subscriptions import RelaySubscriptions
 from quire.server.cluster.stomp_relay import Outcome, StompRelay
@@ -106,6 +110,22 @@ def _(right: Method) -> Method:
 @_bug("a client that disconnects is not waited for at other shards", StompRelay, "must_leave")
 def _(right: Method) -> Method:
     return lambda self, head: False
+
+
+# Transactions over several shards.
+
+
+@_bug("a later coordinator does not know what was decided", Decisions, "_load")
+def _(right: Method) -> Method:
+    return lambda self, key, value: None
+
+
+@_bug("a part is said to be committed before that is durable", Outcomes, "_commit")
+def _(right: Method) -> Method:
+    def commit(self: Outcomes, end: LineEnd, xid: Xid) -> None:
+        end.say("done", xid, self._map.epoch)
+
+    return commit
 
 
 # Links.

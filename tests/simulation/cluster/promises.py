@@ -9,6 +9,7 @@ from itertools import count
 from typing import NamedTuple, Protocol
 
 from quire.testing.stepped import Frame
+from tests.simulation.cluster.setup import TOPIC, header_of
 from tests.simulation.rules import Broken, Rule
 from tests.simulation.sent import Outcome, Sent
 
@@ -41,6 +42,7 @@ class ClusterSent(Sent):
         producer: the client, with the number of its connection unless it numbers its sends.
         number: the how-manieth of that client it is.
         size: how many bytes its body has beside its name.
+        is_kept: whether it must be delivered, if it was confirmed.
         message_id: what the broker calls it, once it was seen.
         seen: its deliveries.
         fresh: the delivery that said that there was none before.
@@ -51,17 +53,19 @@ class ClusterSent(Sent):
     """
 
     __slots__ = (
-        "ending", "fresh", "gone", "message_id", "number", "producer", "queue", "seen", "settled", "settler", "size",
+        "ending", "fresh", "gone", "is_kept", "message_id", "number", "producer", "queue", "seen", "settled", "settler",
+        "size",
     )  # fmt: skip
 
     settler: Settler
 
-    def __init__(self, producer: str, number: int, queue: str, size: int) -> None:
+    def __init__(self, producer: str, number: int, queue: str, size: int, *, is_kept: bool = True) -> None:
         super().__init__(f"{producer}-{number}")
         self.producer = producer
         self.number = number
         self.queue = queue
         self.size = size
+        self.is_kept = is_kept
         self.message_id = ""
         self.seen: list[Delivery] = []
         self.fresh: Delivery | None = None
@@ -76,9 +80,15 @@ class ClusterSent(Sent):
 
 
 class ClusterPromises:
-    """The ledger."""
+    """The ledger.
+
+    Attributes:
+        sent: all messages, by name.
+        kept: whether the topic has a durable subscription; None if it may have one, and its client does not know yet.
+    """
 
     def __init__(self) -> None:
+        self.kept: bool | None = False
         self.sent: dict[str, ClusterSent] = {}
         self._numbers: Counter[str] = Counter()
         self._given: dict[tuple[str, str], deque[Delivery]] = {}  # on their way, by connection and message id
@@ -88,9 +98,18 @@ class ClusterPromises:
     def send(self, producer: str, queue: str, size: int) -> ClusterSent:
         """A new message is about to be sent."""
         self._numbers[producer] += 1
-        sent = ClusterSent(producer, self._numbers[producer], queue, size)
+        is_kept = queue != TOPIC or self.kept is True
+        sent = ClusterSent(producer, self._numbers[producer], queue, size, is_kept=is_kept)
         self.sent[sent.name] = sent
         return sent
+
+    def may_keep(self) -> None:
+        """A client asks for the durable subscription."""
+        self.kept = self.kept or None
+
+    def keeps(self) -> None:
+        """The durable subscription is there, as its client knows."""
+        self.kept = True
 
     def gave(self, epoch: int, connection: str, message_id: str) -> None:
         """An owner gives a message to a client. It is on its way there; if it is lost, so is all that follows it."""
@@ -101,7 +120,7 @@ class ClusterPromises:
         """A message has come to a client. May it have been given out?"""
         sent = self.sent[frame.body[: frame.body.index(b";")].decode()]
         delivery = self._given[connection, frame.headers["message-id"]].popleft()
-        if frame.headers["destination"] != f"/queue/{sent.queue}":
+        if frame.headers["destination"] != header_of(sent.queue):
             raise Broken(Rule.ROUTE, f"{sent} came out of {frame.headers['destination']}, it was sent to {sent.queue}")
         if sent.message_id not in ("", frame.headers["message-id"]):
             raise Broken(Rule.ONCE, f"{sent} is stored as {sent.message_id} and as {frame.headers['message-id']}")
@@ -160,6 +179,6 @@ class ClusterPromises:
     def check_nothing_lost(self) -> None:
         """When everything is consumed: was somebody done with every message that was confirmed?"""
         for sent in self.sent.values():
-            if sent.confirmed and not sent.is_settled:
+            if sent.is_kept and sent.confirmed and not sent.is_settled:
                 seen = "delivered, given back, and never again" if sent.seen else "never delivered"
                 raise Broken(Rule.LOST, f"{sent} was confirmed and {seen}")

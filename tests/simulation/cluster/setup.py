@@ -10,6 +10,12 @@ QUEUES = ("s.d", "s.g", "s.a", "s.b")
 ALL_QUEUES = "s.>"
 """What a consumer of all of them subscribes to: it is subscribed at every shard."""
 
+TOPIC = "/topic/s.t"
+"""The topic that clients send to."""
+
+DURABLE = "d0"
+"""The client that has a durable subscription to the topic. Its name is its client id, so one connection has it."""
+
 ATTEMPTS = 1000
 """So often a message may fail: dead letters are for the world of queues."""
 
@@ -41,3 +47,8 @@ class ClusterSetup(Setup, frozen=True, tag_field="world", tag="cluster"):
             producer={"hold_limit": 5.0},
             policy={"maximum_redeliveries": ATTEMPTS},
         )
+
+
+def header_of(destination: str) -> str:
+    """A destination as a header says it."""
+    return destination if destination.startswith("/") else f"/queue/{destination}"

@@ -90,7 +90,7 @@ class ShardProcess:
         self.scheduler = self.stepped.scheduler
         if isinstance(store, ShardStore):
             self.stepped.broker.core.dispatch.lock = _Lease(store)
-        parts = self.stepped.broker, self.stepped.gate, self.stepped.links
+        parts = self.stepped.broker, self.stepped.gate, self.stepped.links, self.stepped.shared
         self.stepped.entry_doors = EntryDoors(*parts, partial(gave, self.epoch))
         self.stepped.owner_doors["stomp"] = OwnerDoors(*parts, partial(gave, self.epoch))
         network.hosts[address] = self
@@ -250,6 +250,7 @@ class ShardProcess:
                 session.stop(BrokerStopping("the broker is going down"))
         while stepped.broker.core.leaving:
             yield from self._commit()
+        stepped.shared.outcomes.stop()
         stepped.virtual_clients.stop()
         stepped.links.stop()
         stepped.broker.stop()
@@ -269,9 +270,9 @@ class ShardProcess:
 
     # Its clients.
 
-    def connect(self, name: str, *, gathers: bool) -> EntryClient:
+    def connect(self, name: str, client_id: str | None, *, gathers: bool) -> EntryClient:
         """A client connects here, under a name that no other connection has."""
         client = EntryClient(self.stepped, name, self.act, gathers=gathers)
         self.stepped.clients.append(client)
-        client.log_in()
+        client.log_in(client_id)
         return client

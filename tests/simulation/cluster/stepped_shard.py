@@ -62,9 +62,10 @@ class EntryClient(SteppedClient):
         self._gathers = gathers
         self._knows_end = False
 
-    def log_in(self) -> None:
+    def log_in(self, client_id: str | None) -> None:
         """Connect, as a client of STOMP does first."""
-        self.frame("CONNECT", {"accept-version": "1.2", "host": "/"})
+        own = {} if client_id is None else {"client-id": client_id}
+        self.frame("CONNECT", {"accept-version": "1.2", "host": "/", **own})
 
     def feed(self, data: bytes) -> None:
         """Send raw bytes."""

@@ -14,7 +14,7 @@ from tests.simulation.cluster.checks import check_answered, check_commits, check
 from tests.simulation.cluster.client import ClusterClient
 from tests.simulation.cluster.network import Network
 from tests.simulation.cluster.promises import ClusterPromises, ClusterSent
-from tests.simulation.cluster.setup import ALL_QUEUES, ClusterSetup
+from tests.simulation.cluster.setup import ALL_QUEUES, DURABLE, TOPIC, ClusterSetup
 from tests.simulation.cluster.shard_database import ShardDatabase, ShardStore
 from tests.simulation.cluster.shard_process import ShardProcess, State
 from tests.simulation.cluster.subscribed import AckMode, ClusterSubscribed
@@ -215,7 +215,8 @@ class ClusterWorld:
             process = self._entry(entry)
             self._connected += 1
             self.note(f"{name} connects to {process}")
-            connection = process.connect(f"{name}.{self._connected}", gathers=self.setup.gathers)
+            client_id = DURABLE if name == DURABLE else None
+            connection = process.connect(f"{name}.{self._connected}", client_id, gathers=self.setup.gathers)
             client = self.clients[name] = ClusterClient(
                 name, connection, self.promises, self.note, self._unconfirmed.get(name)
             )
@@ -308,6 +309,15 @@ class ClusterWorld:
             client.leave("disconnect")
         self._drain()
 
+    def _consume_all(self, name: str, destination: str) -> None:
+        client = self.client(name)
+        client.subscribe(self.subscribed(destination))
+        self.rest_now()
+        while client.settle_all():
+            self.rest_now()
+        client.leave("disconnect")
+        self.rest_now()
+
     def pass_time(self) -> None:
         """Long enough for whatever waits for a time."""
         self.do(lambda world: world.wait(LONG, tick=LONG_TICK))
@@ -318,17 +328,13 @@ class ClusterWorld:
         return [process for process in processes if process is not None]
 
     def _drain(self) -> None:
-        """Consume everything, by one consumer of all queues, until nothing is left."""
+        """Consume everything, by one consumer of all queues and the durable one, until nothing is left."""
         self.pass_time()
         if len(self._owners()) < self.setup.shards:
             raise Broken(Rule.STALL, "a shard has no owner")
-        drain = self.client("drain")
-        drain.subscribe(self.subscribed(ALL_QUEUES))
-        self.rest_now()
-        while drain.settle_all():
-            self.rest_now()
-        drain.leave("disconnect")
-        self.rest_now()
+        self._consume_all("drain", ALL_QUEUES)
+        if self.promises.kept is not False:
+            self._consume_all(DURABLE, TOPIC)
         self.promises.check_nothing_lost()
         with self.points.muted():
             for process in self._owners():

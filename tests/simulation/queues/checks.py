@@ -13,9 +13,10 @@ from tests.simulation.rules import Broken, Rule
 
 
 def check_memory(stepped: SteppedBroker) -> None:
-    """At any time: no more is resident than the limits allow, and one message for each queue."""
+    """At any time: no more is resident than the limits allow, and one message for each queue and subscription."""
     broker = stepped.broker
-    most = broker.core.memory.limit + GREATEST * sum([len(queue.lanes) for queue in broker.queues.values()])
+    lanes = sum([len(queue.lanes) for queue in broker.queues.values()]) + len(broker.durables)
+    most = broker.core.memory.limit + GREATEST * lanes
     if broker.core.memory.peak > most:
         raise Broken(Rule.MEMORY, f"{broker.core.memory.peak} bytes were resident, the most is {most}")
     for name, queue in broker.queues.items():
@@ -40,9 +41,10 @@ def check_counts(stepped: SteppedBroker) -> None:
             text = f"{name} counts {queue.depth} messages of {queue.bytes} bytes and has {count} of {size}"
             raise Broken(Rule.COUNT, text)
     counted = sum([queue.bytes for queue in broker.queues.values()])
+    counted += sum([topic.bytes for topic in broker.destinations.topics.values()])
     if broker.core.stored_bytes != counted:
-        raise Broken(Rule.COUNT, f"the broker counts {broker.core.stored_bytes} bytes, its queues {counted}")
-    resident = sum([queue.memory.used for queue in broker.queues.values()])
+        raise Broken(Rule.COUNT, f"the broker counts {broker.core.stored_bytes} bytes, its destinations {counted}")
+    resident = sum([source.memory.used for source in [*broker.queues.values(), *broker.durables]])
     if broker.core.memory.used != resident:
         raise Broken(Rule.MEMORY, f"the broker has {broker.core.memory.used} bytes resident, its queues {resident}")
 

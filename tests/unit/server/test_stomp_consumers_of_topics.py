@@ -37,6 +37,24 @@ def test_two_subscriptions_of_one_connection_are_acknowledged_apart(version: str
     assert client.errors() == []
 
 
+def test_a_new_durable_subscription_is_confirmed_when_it_is_stored_and_a_known_one_at_once() -> None:
+    stepped = SteppedBroker()
+    client = stepped.connect(headers={"client-id": "c"})
+    client.send("", b"the topic is there", {"destination": "/topic/t"})
+    stepped.run()
+    durable = {"destination": "/topic/t", "activemq.subscriptionName": "s"}
+    client.subscribe("", headers={**durable, "receipt": "new"})
+    stepped.turn()
+    assert client.receipts() == []
+    stepped.commit()
+    assert client.receipts() == ["new"]
+    client.frame("UNSUBSCRIBE", {"id": "0"})
+    stepped.run()
+    client.subscribe("", headers={**durable, "receipt": "known"})
+    stepped.turn()
+    assert client.receipts() == ["known"]
+
+
 @pytest.mark.parametrize("header", ["activemq.noLocal", "no-local"])
 def test_no_local_leaves_out_what_its_own_connection_sends(header: str) -> None:
     stepped = SteppedBroker()

@@ -16,7 +16,7 @@ class OpenWireShard(OpenWireClients, SteppedShard):
     def __init__(self, cluster: SteppedCluster, *arguments: Any) -> None:
         super().__init__(cluster, *arguments)
         self._cluster = cluster
-        self.doors = doors = OpenWireRelayDoors(self.broker, self.gate, self.links)
+        self.doors = doors = OpenWireRelayDoors(self.broker, self.gate, self.links, self.shared)
         self.owner_doors["openwire"] = doors.owner_doors
 
     def run(self) -> None:

@@ -7,6 +7,7 @@ from quire.cluster.link import Link
 from quire.cluster.placement import Placement
 from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
+from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.visitor import Visitor
@@ -34,15 +35,18 @@ class RelayedRig(Rig):
         own_map, front_map = ClusterMap(0, 1, placement), ClusterMap(FRONT, 1, placement)
         own_map.epoch = 1
         own_links = Links(own_map, SECRET, self.broker.core, self._join)
-        self.doors = OpenWireRelayDoors(self.broker, self.gate, own_links).owner_doors
+        shared = ShardTransactions(self.broker, own_links)
+        self.doors = OpenWireRelayDoors(self.broker, self.gate, own_links, shared).owner_doors
         self.by_id = self.doors._by_id
         self._virtual = VirtualClients(
-            self.broker, self.security, self._admission, SECRET, own_map, {"openwire": self.doors}, self.sessions
-        )
+            self.broker, self.security, self._admission, SECRET, own_map, {"openwire": self.doors}, self.sessions,
+            shared.outcomes,
+        )  # fmt: skip
         front = self.front = Rig(self.settings, clock=self.clock)
         front.gate = Gate(front.broker, self.security, front.sessions.values)
         links = Links(front_map, SECRET, front.broker.core, self._join)
-        front.doors = OpenWireRelayDoors(front.broker, front.gate, links)
+        shared = ShardTransactions(front.broker, links)
+        front.doors = OpenWireRelayDoors(front.broker, front.gate, links, shared)
         front_map.update({0: Peer("owner:1", 1)}, {})
 
     def _join(self, _: Peer, link: Link) -> None:

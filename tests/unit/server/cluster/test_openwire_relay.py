@@ -32,7 +32,7 @@ from quire.protocols.openwire.structures import (
 )
 from quire.protocols.openwire.wire_format import WireFormat
 from tests.unit.server.cluster.openwire_cluster import OpenWireCluster
-from tests.unit.server.openwire.rig import OpenWireClient, pull, texts, thrown
+from tests.unit.server.openwire.rig import OpenWireClient, pull, sequence_of, texts, thrown
 
 DEAD = ActiveMQQueue("ActiveMQ.DLQ")
 
@@ -382,6 +382,40 @@ def test_a_consumer_of_several_shards_acknowledges_its_messages_one_by_one(entry
         client.acks([dispatch])
     assert client.errors() == []
     assert [cluster.depth(shard, queues[shard]) for shard in range(2)] == [0, 0]
+
+
+@pytest.mark.parametrize("new", [0, 2])
+def test_what_a_failed_over_client_had_before_comes_first_in_its_ranges(new: int) -> None:
+    cluster = OpenWireCluster(2)
+    queues = [cluster.queue(shard) for shard in range(2)]
+    client = cluster.client(0, fault_tolerant=True)
+    for queue in queues:
+        client.send(*["x"] * (1 + new), destination=queue)
+    consumer = client.consumer(ActiveMQQueue(",".join([str(queue) for queue in queues])), prefetch=0)
+    client.tell(ConsumerControl(consumer_id=consumer, prefetch=100))
+    cluster.run()
+    dispatches = client.take(MessageDispatch)
+    assert len(dispatches) == 2 + 2 * new
+    one, two = (next(d for d in dispatches if d.destination == queue) for queue in queues)
+    late, early = sorted((one, two), key=sequence_of, reverse=True)
+    for dispatch in (late, early):  # as it had them over its old connection
+        client.acks([dispatch], AckType.DELIVERED, first_message_id=None)
+    last = dispatches[-1] if new else early
+    client.acks([late, last], count=len(dispatches))
+    assert client.errors() == []
+    assert [cluster.depth(shard, queues[shard]) for shard in range(2)] == [0, 0]
+
+
+def test_a_range_whose_ends_are_the_wrong_way_round_is_an_error() -> None:
+    cluster = OpenWireCluster(2)
+    there = cluster.queue(1)
+    client = cluster.client(0)
+    client.consumer(ActiveMQQueue(">"))
+    client.send("a", "b", destination=there)
+    one, two = client.take(MessageDispatch)
+    client.acks([two, one])
+    assert client.errors() == ["invalid-argument"]
+    assert cluster.depth(1, there) == 2
 
 
 def test_an_acknowledgement_of_what_a_consumer_does_not_have_is_an_error() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.broker.transactions.spanning_id import FORMAT
 from quire.protocols.openwire.commands import (
     AckType,
     DataArrayResponse,
@@ -11,6 +12,7 @@ from quire.protocols.openwire.commands import (
     TransactionType,
 )
 from quire.protocols.openwire.structures import ActiveMQQueue, ConnectionId, TransactionId, XATransactionId
+from quire.server.cluster.openwire_step_session import step_command
 from tests.unit.server.cluster.openwire_cluster import OpenWireCluster
 from tests.unit.server.openwire.rig import OpenWireClient
 
@@ -44,6 +46,14 @@ def recovered(client: OpenWireClient) -> list[TransactionId]:
     return [id for id in answer.data or [] if isinstance(id, TransactionId)]
 
 
+def left_nothing(cluster: OpenWireCluster) -> None:
+    """See that no shard has anything left of a transaction."""
+    for member in cluster.members.values():
+        assert member.broker.core.transaction_bytes == 0
+        assert not member.broker.xa.spanning
+        assert not member.shared.decisions.open
+
+
 @pytest.mark.parametrize("shard", range(2))
 def test_a_local_transaction_is_its_shards(shard: int) -> None:
     cluster = OpenWireCluster()
@@ -70,7 +80,7 @@ def test_a_local_transaction_is_its_shards(shard: int) -> None:
     assert client.errors() == []
 
 
-def test_a_local_transaction_with_work_for_two_shards_is_refused_whole() -> None:
+def test_a_local_transaction_with_work_for_two_shards_is_one() -> None:
     cluster = OpenWireCluster()
     here, there = cluster.queue(0), cluster.queue(1)
     client = cluster.client(0)
@@ -78,16 +88,70 @@ def test_a_local_transaction_with_work_for_two_shards_is_refused_whole() -> None
         id = client.begin(number)
         sent_in(client, id, *queues)
         cluster.run()
-        assert client.errors() == ["transaction-spans-shards"]
-        assert client.refused(client.step(ONE, id))[0] == "TransactionRolledBackException"
-        assert depths(cluster, here, there) == [0, 0]
+        assert depths(cluster, here, there) == [number, number]
+        client.done(client.step(ONE, id))
+        assert depths(cluster, here, there) == [number + 1, number + 1]
     both = ActiveMQQueue(f"{here.physical_name},{there.physical_name}")
     id = client.begin(7)
-    assert client.refused(client.message("x", both, transaction_id=id))[1] == "transaction-spans-shards"
+    client.done(client.message("x", both, transaction_id=id))
     client.done(client.step(ROLLBACK, id))
+    assert depths(cluster, here, there) == [2, 2]
+    assert client.errors() == []
+    left_nothing(cluster)
+
+
+@pytest.mark.parametrize("at", range(0, 20, 2))
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_shard_may_be_lost_at_any_step_of_a_commit(number: int, at: int) -> None:
+    cluster = OpenWireCluster()
+    here, there = cluster.queue(0), cluster.queue(1)
+    client = cluster.client(0)
+    client.send("source", destination=there)
+    client.consumer(there)
+    (dispatch,) = client.take(MessageDispatch)
+    id = client.begin()
+    client.acks([dispatch], transaction=id)
+    sent_in(client, id, here, there, there)
+    cluster.run()
+    client.tell(client.step(ONE, id))
+    for _ in range(at):
+        cluster.step()
+    cluster.kill(number)
+    cluster.run()
+    cluster.start(number)
+    cluster.run()
+    cluster.advance(15, 1.0)
+    assert depths(cluster, here, there) in ([0, 1], [1, 2])
+    left_nothing(cluster)
+
+
+def test_a_part_that_cannot_be_prepared_ends_the_connection_and_the_transaction() -> None:
+    cluster = OpenWireCluster()
+    here, there = cluster.queue(0), cluster.queue(1)
+    client = cluster.client(0)
+    id = client.begin()
+    sent_in(client, id, here, there)
+    cluster.run()
+    for transaction in list(cluster.members[1].broker.transactions.timeouts._deadlines):
+        transaction.time_out()
+    assert client.refused(client.step(ONE, id))[1] == "transaction-timed-out"
+    assert client.connection.closed
+    cluster.advance(3)
     assert depths(cluster, here, there) == [0, 0]
-    for member in cluster.members.values():
-        assert member.broker.core.transaction_bytes == 0
+    left_nothing(cluster)
+
+
+def test_steps_of_the_cluster_are_refused_from_clients() -> None:
+    cluster = OpenWireCluster()
+    client = cluster.client(0)
+    id = client.begin()
+    sent_in(client, id, cluster.queue(0), cluster.queue(1))
+    cluster.run()
+    step = step_command(id, "enlist " + "00" * 16)
+    assert client.refused(step)[1] == "protocol-violation"
+    xid = XATransactionId(FORMAT, b"global", b"1")
+    assert "invalid-argument" in str(getattr(client.ask(client.step(BEGIN, xid)), "exception", None))
+    assert "invalid-argument" in str(getattr(client.ask(client.step(TWO, xid)), "exception", None))
 
 
 def test_a_send_that_fails_at_another_shard_fails_its_transaction() -> None:
@@ -102,7 +166,7 @@ def test_a_send_that_fails_at_another_shard_fails_its_transaction() -> None:
     assert depths(cluster, there) == [0]
 
 
-def test_messages_of_all_shards_are_acknowledged_in_a_transaction_of_one() -> None:
+def test_messages_of_all_shards_are_acknowledged_in_one_transaction() -> None:
     cluster = OpenWireCluster()
     here, there = cluster.queue(0, "w.a"), cluster.queue(1, "w.a")
     client = cluster.client(0)
@@ -124,9 +188,9 @@ def test_messages_of_all_shards_are_acknowledged_in_a_transaction_of_one() -> No
     client.send("4", destination=there)
     id = client.begin(3)
     client.acks(client.take(MessageDispatch), transaction=id)
-    assert client.errors() == ["transaction-spans-shards"]
-    assert client.refused(client.step(ONE, id))[0] == "TransactionRolledBackException"
-    assert depths(cluster, here, there) == [1, 1]
+    client.done(client.step(ONE, id))
+    assert client.errors() == []
+    assert depths(cluster, here, there) == [0, 0]
 
 
 def test_the_end_of_a_client_ends_its_transactions_everywhere() -> None:
@@ -200,19 +264,20 @@ def test_a_branch_that_cannot_be_prepared_at_one_shard_is_at_none() -> None:
     assert depths(cluster, here, there) == [0, 0]
 
 
-def test_a_branch_with_work_for_several_shards_has_to_be_prepared() -> None:
+def test_a_branch_with_work_for_several_shards_is_committed_in_one_phase() -> None:
     cluster = OpenWireCluster()
     here, there = cluster.queue(0), cluster.queue(1)
     client = cluster.client(0)
     begun(client, here, there)
-    answer = client.ask(client.step(ONE, XID))
-    assert "transaction-spans-shards" in str(getattr(answer, "exception", None))
-    assert depths(cluster, here, there) == [0, 0]
+    client.done(client.step(ONE, XID))
+    assert depths(cluster, here, there) == [1, 1]
+    assert recovered(client) == []
+    left_nothing(cluster)
     begun(client, there)
     client.done(client.step(ONE, XID))
     begun(client, here)
     client.done(client.step(ONE, XID))
-    assert depths(cluster, here, there) == [1, 1]
+    assert depths(cluster, here, there) == [2, 2]
 
 
 def test_a_branch_without_work_is_read_only() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT
-from quire.cluster.cluster_tables import BrokerRow, ShardRow, View
+from quire.cluster.cluster_tables import BrokerRow, PinRow, ShardRow, View
 from quire.cluster.directory import LEASE
 from quire.errors import InvalidSettings, StoreUnreachable
 from quire.server.cluster.crew import Crew
@@ -28,6 +28,7 @@ class FakeDirectory:
         self.renewals = 0
         self.is_away = self.is_name_taken = False
         self.withdrawn: list[tuple[int, int]] = []
+        self.pins: list[PinRow] = []
 
     def renew(self, row: BrokerRow) -> bool:
         self._answer()
@@ -48,6 +49,10 @@ class FakeDirectory:
     def withdraw(self, shard: int, epoch: int) -> None:
         self._answer()
         self.withdrawn.append((shard, epoch))
+
+    def pin(self, row: PinRow) -> None:
+        self._answer()
+        self.pins.append(row)
 
     def remove(self, row: BrokerRow) -> None:
         self._answer()
@@ -133,6 +138,24 @@ def test_while_the_database_is_away_what_runs_goes_on_and_afterwards_it_is_told(
         assert seen.directory.withdrawn == [(1, 5)]
 
     run(work())
+
+
+def test_what_shards_have_given_away_is_told_until_the_database_knows_it() -> None:
+    seen = Seen()
+
+    async def main() -> None:
+        await seen.serve()
+        seen.directory.is_away = True
+        for version in (2, 3, 1):
+            seen.crew.given(PinRow("queue://q", "queue://q", 0, version))
+        await seen.look()
+        assert seen.directory.pins == []
+        seen.directory.is_away = False
+        await seen.look()
+        await seen.look()
+        assert seen.directory.pins == [PinRow("queue://q", "queue://q", 0, 3)]
+
+    run(main())
 
 
 def test_a_broker_whose_name_another_one_has_does_not_go_on() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, RemoveSubscriptionInfo
+from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, RemoveSubscriptionInfo, Response
 from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue, ActiveMQTopic, ConnectionId
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, T, counters, sequence_of, texts
 
@@ -41,6 +41,21 @@ def test_they_are_kept_over_the_end_of_the_connection_and_of_the_broker() -> Non
     client = again.client(client_id="c")
     client.consumer(T, subscription_name="s")
     assert client.messages() == []
+
+
+def test_a_new_subscription_is_answered_when_it_is_stored_and_a_known_one_at_once() -> None:
+    rig = Rig()
+    client = rig.client(client_id="c")
+    client.request(info := client.consumer_info(T, subscription_name="s"))
+    rig.turn()
+    assert client.take(Response) == []
+    rig.commit()
+    rig.run_turns()
+    assert len(client.take(Response)) == 1
+    client.remove(info.consumer_id)
+    client.request(client.consumer_info(T, subscription_name="s"))
+    rig.turn()
+    assert len(client.take(Response)) == 1
 
 
 def test_what_was_not_seen_does_not_count_as_delivered() -> None:

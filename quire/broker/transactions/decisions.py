@@ -1,0 +1,191 @@
+"""Decisions about transactions with parts at several shards, for which this shard is the coordinator.
+
+The other participants have prepared their branches before. The decision to commit is a mark, ``decision/...``, stored
+in the same commit as the coordinator's own part: so there is no decision without the part, and no part without the
+decision. What is neither decided nor enlisted is rolled back, and never will be decided (*presumed abort*): a
+transaction is enlisted before any branch of it is prepared.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from quire.broker.core.commit import Commit
+from quire.broker.core.core import Core
+from quire.broker.transactions.spanning_id import SpanningId
+from quire.errors import InvalidArgument, StoreCorrupt, UnknownTransaction
+from quire.logs import event
+from quire.message import Message
+from quire.store.marks import walk_marks
+
+PREFIX = "decision/"
+"""What the keys of their marks begin with."""
+
+
+class Enlisted(Protocol):
+    """The session that has the coordinator's part of a transaction."""
+
+    is_closed: bool
+
+
+class Participant(msgspec.Struct, array_like=True, frozen=True):
+    """Where a branch is.
+
+    Attributes:
+        shard: the number of the shard.
+        epoch: of the owner of the shard that has prepared the branch.
+    """
+
+    shard: int
+    epoch: int
+
+
+class Decision:
+    """A transaction that is committed.
+
+    Attributes:
+        participants: all but the coordinator.
+        open: the numbers of those that have not said that they have committed.
+        is_stored: whether the decision is durable: until then participants are not told of it.
+    """
+
+    __slots__ = ("is_stored", "open", "participants", "then")
+
+    def __init__(
+        self, participants: list[Participant], then: Callable[[], None] = lambda: None, *, is_stored: bool = False
+    ) -> None:
+        self.participants = participants
+        self.open = dict.fromkeys(range(len(participants)))
+        self.is_stored = is_stored
+        self.then = then
+
+
+class DecisionPart:
+    """The decisions in one commit.
+
+    Attributes:
+        owner: whose they are.
+        listed: whether the broker knows that there is something here.
+        made: the decisions, by transaction.
+        appends: none.
+    """
+
+    __slots__ = ("appends", "listed", "made", "owner")
+
+    def __init__(self, owner: "Decisions") -> None:
+        self.owner = owner
+        self.listed = False
+        self.appends: list[Message] = []
+        self.made: dict[SpanningId, Decision] = {}
+
+
+class Decisions:
+    """The decisions of one shard that not all participants are known to have carried out.
+
+    Attributes:
+        open: by transaction, the oldest first.
+        stored: is called with a decision once it is durable.
+    """
+
+    ledger = None
+    stored: Callable[[SpanningId, Decision], None]
+
+    def __init__(self, core: Core) -> None:
+        self.open: dict[SpanningId, Decision] = {}
+        self._core = core
+        self._enlisted: dict[SpanningId, Enlisted] = {}
+        self._part = DecisionPart(self)
+        with core.store.snapshot() as reader:
+            for key, value in walk_marks(reader, PREFIX):
+                self._load(key, value)
+
+    def _load(self, key: str, value: bytes) -> None:
+        try:
+            id, participants = SpanningId.parse(key.removeprefix(PREFIX)), _read(key, value)
+        except (InvalidArgument, StoreCorrupt) as damage:
+            text = f"a decision about a transaction cannot be read and is ignored: {damage} The store keeps {key}."
+            event("transaction.damaged", text, logging.ERROR, key=key)
+            return
+        self.open[id] = Decision(participants, is_stored=True)
+
+    def enlist(self, id: SpanningId, session: Enlisted) -> None:
+        """A transaction has a part here, and is to be decided here. Only after this may branches of it be prepared."""
+        self._enlisted[id] = session
+
+    def check(self, id: SpanningId, session: Enlisted) -> None:
+        """See that a transaction may be decided now.
+
+        Raises:
+            UnknownTransaction: the session has not enlisted it.
+        """
+        if self._enlisted.get(id) is not session:
+            raise UnknownTransaction(f"the transaction {id} is not enlisted here", transaction=str(id))
+
+    def decide(self, id: SpanningId, participants: list[Participant], then: Callable[[], None]) -> None:
+        """Decide to commit, with the open commit, which has this shard's own part too. ``check`` has passed.
+
+        Args:
+            then: is called once all participants have committed.
+        """
+        del self._enlisted[id]
+        self.open[id] = self._part.made[id] = Decision(participants, then)
+        self._core.set_mark(_key(id), msgspec.msgpack.encode(participants))
+        self._core.list_part(self._part)
+        self._core.hurry()
+
+    def may_commit(self, id: SpanningId) -> bool:
+        """Whether a transaction is committed, or may still be; if not, it never will be."""
+        session = self._enlisted.get(id)
+        return id in self.open or (session is not None and not session.is_closed)
+
+    def done(self, id: SpanningId, number: int, epoch: int) -> None:
+        """A participant has committed its branch.
+
+        Args:
+            epoch: of the owner of its shard that says so. One before that which has prepared knows nothing of it.
+        """
+        decision = self.open.get(id)
+        if decision is None or number not in decision.open or epoch < decision.participants[number].epoch:
+            return
+        del decision.open[number]
+        if not decision.open:
+            del self.open[id]
+            self._core.set_mark(_key(id), None)
+            decision.then()
+
+    def forget_closed(self) -> None:
+        """Forget what was enlisted by sessions that are gone."""
+        if self._enlisted:
+            self._enlisted = {id: session for id, session in self._enlisted.items() if not session.is_closed}
+
+    # Commits.
+
+    def fill(self, commit: Commit) -> None:
+        """Hand over what the open commit stores; the marks are in its batch already."""
+        commit.parts[self] = self._part
+        self._part = DecisionPart(self)
+
+    def committed(self, part: DecisionPart) -> None:
+        """A commit is done."""
+        for id, decision in part.made.items():
+            decision.is_stored = True
+            self.stored(id, decision)
+
+    def commit_failed(self, part: DecisionPart, restored: set[int]) -> None:
+        """A commit failed: what it decided is not decided, as the coordinator's own part is not committed."""
+        for id in part.made:
+            del self.open[id]
+            self._core.set_mark(_key(id), None)
+
+
+def _key(id: SpanningId) -> str:
+    return f"{PREFIX}{id}"
+
+
+def _read(key: str, value: bytes) -> list[Participant]:
+    try:
+        return msgspec.msgpack.decode(value, type=list[Participant])
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(f"the mark {key} of a decision cannot be read: {error}", key=key) from error
