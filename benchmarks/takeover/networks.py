@@ -40,6 +40,11 @@ class Link:
             ip(*where, "addr", "add", f"{address}/30", "dev", device)
             ip(*where, "link", "set", device, "up")
 
+    def remove(self) -> None:
+        """Remove it, if it is there."""
+        with suppress(subprocess.CalledProcessError):
+            ip("link", "del", self._here[1])
+
     def cut(self) -> None:
         """Lose all packets in both directions. Neither side gets an error, and both interfaces stay up."""
         for (where, device), address in self._ways():
@@ -109,5 +114,7 @@ class Network:
             self._clients.mend()
 
     def _remove(self) -> None:
+        for link in (self._servers, self._clients):
+            link.remove()  # a process that was left would keep it
         with suppress(subprocess.CalledProcessError):
             ip("netns", "del", self.name)
