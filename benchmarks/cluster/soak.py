@@ -229,7 +229,10 @@ class _Soak:
         """How many dead letters Java clients made of messages that they had before."""
         pages = [self._call(f"/queues/{DEAD}/messages?limit=1000&shard={shard}") for shard in range(SHARDS)]
         letters = [letter for status, page in pages if status == 200 for letter in page["messages"]]
-        return sum(["Suppressing duplicate" in letter["headers"].get(CAUSE, "") for letter in letters])
+        others = [letter for letter in letters if "Suppressing duplicate" not in letter["headers"].get(CAUSE, "")]
+        for letter in others:
+            self._say(f"a dead letter: {letter['headers']}")
+        return len(letters) - len(others)
 
     def _shard_of(self, queue: str) -> int:
         status, place = self._call(f"/cluster/places/queue/{queue}")
