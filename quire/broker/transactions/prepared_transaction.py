@@ -10,11 +10,13 @@ import msgspec
 
 from quire.broker.core.subscription import Source
 from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.routing.addresses import Scope, read_destination
 from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.topics.topic_subscription import TopicSubscription
 from quire.broker.transactions.hidden_messages import HiddenMessages, is_there
 from quire.broker.transactions.transaction import HeldSend, Transaction, know_producers
 from quire.broker.transactions.transaction_services import TransactionServices
+from quire.destination import Destination
 from quire.errors import StoreCorrupt, TransactionTooLarge
 from quire.message import MAX_VALUE, Message
 
@@ -59,6 +61,7 @@ class PreparedTransaction:
         messages: how many messages it sends.
         acknowledgements: how many it has acknowledged.
         bytes: the sizes of the messages that it sends.
+        destinations: where it sends them when it is committed, as destination headers say it.
     """
 
     def __init__(self, services: TransactionServices, key: str, prepared_at: int, owner: str) -> None:
@@ -66,6 +69,7 @@ class PreparedTransaction:
         self.owner = owner
         self.outcome = ""
         self.messages = self.acknowledgements = self.bytes = 0
+        self.destinations: frozenset[str] = frozenset()
         self._services = services
         self._core = services.core
         self._key = key
@@ -80,11 +84,17 @@ class PreparedTransaction:
         Raises:
             StoreError: what it needs of the store cannot be read. Nothing is done, the transaction is open.
             TransactionTooLarge: its mark would be larger than a store takes. Nothing is done either.
+            ShardMoved: another shard of the cluster has a destination now. Nothing is done either.
         """
         core = services.core
         if transaction.size > MAX_VALUE:
             text = f"a transaction that is prepared sends {MAX_VALUE} bytes of messages at most"
             raise TransactionTooLarge(text, limit=MAX_VALUE)
+        destinations = frozenset([send.destination for send in transaction.sends])
+        for destination in destinations:
+            for kind, name, scope in read_destination(destination)[0]:
+                if scope is Scope.COMMON:
+                    services.destinations.check_place(Destination(kind, name))
         prepared = cls(services, key, core.clock.now_ms(), owner)
         transaction.gather_all()
         for source, messages in transaction.take_acknowledged():
@@ -94,6 +104,7 @@ class PreparedTransaction:
         transaction.give_back_rejected()
         sends = transaction.sends
         prepared.messages, prepared.bytes = len(sends), transaction.size
+        prepared.destinations = destinations
         transaction.close()
         prepared._unstored = msgspec.msgpack.encode(
             _Mark(prepared.prepared_at, "", sends, [_acknowledged(hidden) for hidden in prepared._hidden], owner)
@@ -135,6 +146,7 @@ class PreparedTransaction:
         prepared = cls(services, key, mark.prepared_at, mark.owner)
         prepared.outcome = mark.outcome
         prepared.messages, prepared.bytes = len(mark.sends), sum([len(send.content) for send in mark.sends])
+        prepared.destinations = frozenset([send.destination for send in mark.sends])
         for acknowledged in mark.acknowledged:
             prepared.acknowledgements += sum([len(sequences) for sequences in acknowledged.lanes.values()])
             if (queue := acknowledged.queue(services)) is not None:
@@ -196,7 +208,7 @@ class PreparedTransaction:
         self._core.set_mark(self._key, None)
 
     def _end(self, outcome: str) -> None:
-        self.outcome = outcome
+        self.outcome, self.destinations = outcome, frozenset()
         value = msgspec.msgpack.encode(_Mark(self.prepared_at, outcome, owner=self.owner)) if outcome else None
         self._core.set_mark(self._key, value)
 

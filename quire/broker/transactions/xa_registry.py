@@ -188,6 +188,11 @@ class XaRegistry:
         else:
             branch.roll_back()
 
+    def awaited(self) -> set[str]:
+        """Where prepared branches send to when they are committed, as destination headers say it."""
+        prepared = [branch.prepared for branch in self._branches.values() if branch.is_prepared]
+        return {destination for each in prepared for destination in each.destinations}
+
     # An operator.
 
     def prepared(self) -> list[PreparedEntry]:

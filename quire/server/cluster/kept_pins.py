@@ -12,6 +12,7 @@ from hashlib import blake2b
 import msgspec
 
 from quire.broker.broker import Broker
+from quire.broker.routing.addresses import Scope, read_destination
 from quire.cluster.cluster_map import ClusterMap, Pin, lost_to_another
 from quire.cluster.cluster_tables import PinRow
 from quire.cluster.placement import SPREAD
@@ -92,6 +93,9 @@ class KeptPins:
             destinations.watch(look, None)
         if made:
             done(_exists(made[0]))
+        elif (awaited := self._awaited(key)) is not None:
+            text = f"a prepared transaction sends to {awaited}, which lies together with it: wait until it has ended"
+            done(DestinationExists(text, destination=str(awaited)))
         elif (lost := lost_to_another(self._map, destination)) is not None:
             done(lost)
         else:
@@ -105,6 +109,15 @@ class KeptPins:
                     raise _exists(destination)
                 if number % STEP == 0:
                     yield
+
+    def _awaited(self, key: str) -> Destination | None:
+        """A destination with a placement key that a prepared transaction sends to. It may be gone meanwhile."""
+        for text in self._broker.xa.awaited():
+            for kind, name, scope in read_destination(text)[0]:
+                destination = Destination(kind, name)
+                if scope is Scope.COMMON and self._map.key_of(destination) == key:
+                    return destination
+        return None
 
     def _store(
         self, destination: Destination, key: str, shard: int, done: Callable[[QuireError | None], None]

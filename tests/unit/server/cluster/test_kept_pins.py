@@ -4,12 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
+from quire.broker.transactions.xa_branch import XaBranch
 from quire.cluster.cluster_map import Pin
 from quire.destination import queue
 from quire.errors import DestinationExists, InvalidSettings, QuireError, ShardMoved
 from quire.server.cluster.kept_pins import STEP
 from quire.testing.stepped_cluster import SteppedCluster
 from tests.unit.broker.harness import settings
+from tests.unit.broker.xa import depths, send_in, start
 
 Give = Callable[[str, int], list[QuireError | None]]
 
@@ -135,6 +137,42 @@ def test_what_is_made_while_the_shard_looks_for_it_is_not_given_away(cluster: St
     assert isinstance(ends[0], DestinationExists)
     assert cluster.members[1].broker.destinations.created == {}
     assert cluster.shard_of(names[0]) == 1
+
+
+def held_send(cluster: SteppedCluster, name: str) -> XaBranch:
+    """A transaction at shard 1 that sends to a queue, which is gone again."""
+    member = cluster.members[1]
+    branch = start(member)
+    send_in(member, branch, f"/queue/{name}", b"m")
+    branch.end()
+    member.broker.destinations.delete_queue(member.queue(name))
+    cluster.run()
+    return branch
+
+
+def test_what_a_prepared_transaction_sends_to_is_not_given_away(cluster: SteppedCluster, give: Give) -> None:
+    name = cluster.name_at(1)
+    branch = held_send(cluster, name)
+    branch.prepare()
+    cluster.run()
+    (ends, other) = (give(name, 2), give(cluster.name_at(1, "other"), 2))
+    cluster.run()
+    assert [type(end) for end in ends] == [DestinationExists]
+    assert other == [None]
+    branch.commit()
+    cluster.run()
+    assert depths(cluster.members[1]) == {name: 1}
+
+
+def test_a_transaction_that_sends_to_what_was_given_away_is_not_prepared(cluster: SteppedCluster, give: Give) -> None:
+    name = cluster.name_at(1)
+    branch = held_send(cluster, name)
+    ends = give(name, 2)
+    cluster.run()
+    assert ends == [None]
+    with pytest.raises(ShardMoved):
+        branch.prepare()
+    assert not branch.is_prepared
 
 
 def test_what_is_being_given_to_one_shard_is_not_given_to_another(cluster: SteppedCluster, give: Give) -> None:
