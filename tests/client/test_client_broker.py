@@ -285,7 +285,7 @@ def test_pull_with_a_prefetch_of_zero(broker_url: str, name: str) -> None:
                 while first is None:
                     # ActiveMQ may answer such a pull before it has looked into its store.
                     first = await consumer.receive(0)
-                received = [first, await consumer.receive(2), await consumer.receive()]
+                received = [first, await consumer.receive(10), await consumer.receive()]
                 assert [message and message.body for message in received] == ["0", "1", "2"]
                 waiting = asyncio.create_task(consumer.receive())
                 await asyncio.sleep(0.1)

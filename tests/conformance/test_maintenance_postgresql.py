@@ -190,7 +190,7 @@ def test_delivery_states_of_no_record_are_removed(url: str, tampering: Postgresq
 
 
 def test_a_second_row_of_the_owner_is_removed(url: str, tampering: PostgresqlTampering) -> None:
-    tampering.execute("INSERT INTO owner SELECT 2, epoch, commit, 'b', token, pid, expires FROM owner")
+    tampering.execute("INSERT INTO owner SELECT 2, epoch, commit, 'b', process, token, pid, expires FROM owner")
     (finding,) = findings(url)
     assert (finding.problem, finding.lane, finding.destination) == (Problem.WRONG_OWNER, 0, "")
     assert mend(url) == RepairReport(owners=1)
