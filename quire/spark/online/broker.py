@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import msgspec
 import pyarrow as pa
+from pyspark import TaskContext
 
 from quire.arrow.bulk_requests import LaneStates, ReadRequest, Trailer
 from quire.arrow.conditions import Condition
@@ -26,9 +27,9 @@ T = TypeVar("T")
 
 
 class BulkAccess(msgspec.Struct):
-    """Where the bulk server is, and what it wants to see."""
+    """Where the processes of the bulk server are, and what they want to see."""
 
-    url: str
+    urls: list[str]
     token: str
 
 
@@ -41,6 +42,7 @@ class Broker:
         self._seconds = patience
         self._timeout = timeout
         self._access: BulkAccess | None = None
+        self._failures = 0  # how often a process of the bulk server did not answer
 
     @classmethod
     def of(cls, options: Options) -> Self:
@@ -106,10 +108,18 @@ class Broker:
         if self._access is None:
             with answer("POST", f"{self._url}/api/v1/bulk", b"", self._timeout, self._credentials) as response:
                 self._access = content(response, BulkAccess)
-        url = f"{self._access.url}{path}?{urlencode({**query, 'token': self._access.token})}"
+        place = self._access.urls[(_task_number() + self._failures) % len(self._access.urls)]
+        url = f"{place}{path}?{urlencode({**query, 'token': self._access.token})}"
         try:
             with answer(method, url, body, self._timeout) as response:
                 yield response
         except BrokerUnreachable:
-            self._access = None
+            self._access = None  # the broker starts again what has ended, but first it is another one's turn
+            self._failures += 1
             raise
+
+
+def _task_number() -> int:
+    """The number of Spark's task: tasks that run at a time have numbers in a row. Outside of tasks it is 0."""
+    context = TaskContext.get()
+    return 0 if context is None else context.taskAttemptId()
