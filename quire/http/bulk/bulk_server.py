@@ -106,9 +106,7 @@ class BulkServer:
         self._check(request)
         kind = _query(request, LanesQuery).kind
         with self._store.snapshot() as reader:
-            found = [stored for stored in reader.destinations() if kind in (None, stored.kind)]
-            states = {lane: reader.lane_state(lane) for stored in found for lane in stored.lanes}
-        return json_answer(LaneStates(found, states))
+            return json_answer(LaneStates.of(reader, kind))
 
     def _links(self, request: Request) -> Response:
         self._check(request)
