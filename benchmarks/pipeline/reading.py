@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def _session(reading: Reading) -> SparkSession:
-    settings = {"spark__ui__enabled": "false", "spark__ui__showConsoleProgress": "false"}
+    settings: dict[str, Any] = {"spark__ui__enabled": "false", "spark__ui__showConsoleProgress": "false"}
     if reading.jars:
         settings["spark__jars"] = reading.jars
     spark = quire.spark.session(reading.cores, "2g", **settings)
@@ -100,7 +100,7 @@ def _run(spark: SparkSession, reading: Reading, directory: Path) -> int:
         sink = sink.option("path", f"{directory}/files")
     query = sink.start()
     query.awaitTermination()
-    rows = sum([progress["numInputRows"] for progress in query.recentProgress])
+    rows: int = sum([progress["numInputRows"] for progress in query.recentProgress])
     if reading.sink == "parquet":
         written = spark.read.parquet(f"{directory}/files").count()
         assert written == rows, f"{rows} rows were read and {written} written"

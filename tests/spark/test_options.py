@@ -160,5 +160,5 @@ def test_every_option_says_what_it_is_for() -> None:
 def test_writes_have_options_of_their_own() -> None:
     options = Options.of({**BROKER, "destination": "queue://a", "exactlyOnce": "false"}, Use.STREAM_WRITE)
     assert (options.destination, options.exactly_once) == (Name(DestinationKind.QUEUE, "a"), False)
-    with pytest.raises(InvalidArgument, match=r"store\.url is for batch reads and streaming reads, not for batch writes"):
+    with pytest.raises(InvalidArgument, match=r"is for batch reads and streaming reads, not for batch writes"):
         Options.of(STORE, Use.WRITE)
