@@ -61,8 +61,10 @@ class Options:
         "broker.url", BROKER_URL, tuple(Use), "The broker's HTTP address: to read from it, or to write to it."
     )
     store_url: str | None = _option(
-        "store.url", STORE_URL, (Use.READ,), "The store to read, whether a broker runs on it or not."
-    )
+        "store.url", STORE_URL, _READS,
+        "The store to read, whether a broker runs on it or not. A streaming read has `broker.url` too, for pins and "
+        "progress: with `store.url` the messages come from the store, and not through the broker's bulk server.",
+    )  # fmt: skip
     user: str | None = _option("user", TEXT, tuple(Use), "The user to log in as, with `passwordFile`.")
     password_file: str | None = _option(
         "passwordFile", TEXT, tuple(Use),
@@ -218,12 +220,16 @@ class Options:
                 ) from error
         options = cls(**values)
         if use in _READS:
-            options._check_source()
+            options._check_source(use)
             options._check_positions(use)
         return options
 
-    def _check_source(self) -> None:
-        _exactly_one({"broker.url": self.broker_url, "store.url": self.store_url})
+    def _check_source(self, use: Use) -> None:
+        if use is Use.READ:
+            _exactly_one({"broker.url": self.broker_url, "store.url": self.store_url})
+        elif self.broker_url is None:
+            text = "a streaming read needs broker.url, which protects unread messages from retention"
+            raise InvalidArgument(text, option="broker.url")
         _exactly_one({"subscribe": self.subscribe, "subscribePattern": self.subscribe_pattern, "assign": self.assign})
 
     def _check_positions(self, use: Use) -> None:

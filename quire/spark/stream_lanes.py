@@ -7,6 +7,7 @@ from quire.spark.admission import Backlog
 from quire.spark.lanes import Lanes
 from quire.spark.losses import Losses
 from quire.spark.online.broker import Broker
+from quire.spark.online.broker_store import BrokerStore
 from quire.spark.option_kinds import EARLIEST, LATEST
 from quire.spark.options import Options
 from quire.spark.planning.selection import Partition, select
@@ -23,8 +24,8 @@ FIRST = 1
 class StreamLanes:
     """The partitions, extents and identities of the streams that a query reads; ``losses`` hears of removed offsets."""
 
-    def __init__(self, broker: Broker, states: LaneStates, options: Options, losses: Losses) -> None:
-        self.lanes = Lanes.of_broker(broker, states)
+    def __init__(self, source: Broker | BrokerStore, states: LaneStates, options: Options, losses: Losses) -> None:
+        self.lanes = Lanes.of_broker(source, states)
         self._options = options
         self._losses = losses
         self.partitions = {Place(part.destination.name, part.number): part for part in select(self.lanes, options)}

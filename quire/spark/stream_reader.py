@@ -20,6 +20,7 @@ from quire.spark.batch_reader import Task
 from quire.spark.explaining import explaining
 from quire.spark.losses import Losses
 from quire.spark.online.broker import Broker
+from quire.spark.online.broker_store import BrokerStore
 from quire.spark.options import Options
 from quire.spark.planning.selection import named
 from quire.spark.planning.tasks import tasks
@@ -39,6 +40,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._clock = clock or SystemClock()
         self._broker = Broker.of(options)
+        url = options.store_url
+        self._source = self._broker if url is None else BrokerStore(url, options.read_timeout)
         self._initial: dict[str, Any] | None = None
         self._target: Position | None = None
         self._seen: Offsets = {}
@@ -92,8 +95,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {stream: {str(n): end for n, end in ends.items()} for stream, ends in by_stream(self._seen).items()}
 
     def _look(self) -> StreamLanes:
-        states = self._broker.lanes(DestinationKind.STREAM)
-        look = StreamLanes(self._broker, states, self._options, self._losses)
+        states = self._source.lanes(DestinationKind.STREAM)
+        look = StreamLanes(self._source, states, self._options, self._losses)
         self._seen = {place: extent.end for place, extent in look.extents.items()}
         if not look.partitions and not self._is_waiting_for_match:
             text = (
@@ -129,7 +132,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         assert isinstance(partition, Task)
         with explaining():
             for part in partition.parts:
-                yield from self._broker.read(part, self._columns, whole=self._options.fail_on_data_loss)
+                yield from self._source.read(part, self._columns, whole=self._options.fail_on_data_loss)
 
     # Telling the broker.
 

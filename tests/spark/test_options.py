@@ -67,6 +67,12 @@ def test_a_value_for_streaming_is_read(name: str, text: str, attribute: str, val
     assert getattr(stream(**{name: text}), attribute) == value
 
 
+def test_a_streaming_read_may_take_messages_from_the_store_but_needs_the_broker() -> None:
+    assert stream(**STORE).store_url == "lmdb:///data"
+    with pytest.raises(InvalidArgument, match=r"needs broker\.url"):
+        Options.of({**STORE, "subscribe": "events"}, Use.STREAM)
+
+
 def test_destinations_may_say_what_they_are() -> None:
     options = Options.of({**STORE, "subscribe": "queue://a, b,topic://c.d,b"}, Use.READ)
     assert options.subscribe == (
@@ -154,5 +160,5 @@ def test_every_option_says_what_it_is_for() -> None:
 def test_writes_have_options_of_their_own() -> None:
     options = Options.of({**BROKER, "destination": "queue://a", "exactlyOnce": "false"}, Use.STREAM_WRITE)
     assert (options.destination, options.exactly_once) == (Name(DestinationKind.QUEUE, "a"), False)
-    with pytest.raises(InvalidArgument, match=r"store\.url is for batch reads, not for batch writes"):
+    with pytest.raises(InvalidArgument, match=r"is for batch reads and streaming reads, not for batch writes"):
         Options.of(STORE, Use.WRITE)

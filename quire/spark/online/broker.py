@@ -14,14 +14,13 @@ from quire.arrow.bulk_requests import LaneStates, ReadRequest, Trailer
 from quire.arrow.conditions import Condition
 from quire.arrow.lane_reader import LaneRange
 from quire.client.remote_error import remote_error
-from quire.errors import BrokerUnreachable, QuireError
+from quire.errors import BrokerUnreachable
 from quire.spark.online.credentials import NO_CREDENTIALS, Credentials
 from quire.spark.online.http import answer, content
 from quire.spark.online.patience import Patience
+from quire.spark.online.read_on import read_on
 from quire.spark.options import Options
 from quire.store.base import Link
-
-OFFSET = "offset"
 
 T = TypeVar("T")
 
@@ -71,17 +70,11 @@ class Broker:
         self, part: LaneRange, columns: list[str], conditions: tuple[Condition, ...] = (), *, whole: bool = False
     ) -> Generator[pa.RecordBatch, None, None]:
         """Read a part of a lane (``quire.arrow.lane_reader.read``). After a failure it goes on where it was."""
-        wanted = columns if OFFSET in columns else [*columns, OFFSET]
-        patience = Patience(self._seconds, "readTimeout")
-        while True:
-            try:
-                for batch in self._batches(ReadRequest(part, wanted, list(conditions), whole)):
-                    patience.succeeded()
-                    part = part._replace(first=batch.column(OFFSET)[-1].as_py() + 1)
-                    yield batch if wanted is columns else batch.select(columns)
-                return
-            except QuireError as error:
-                patience.pause_after(error)
+
+        def batches(rest: LaneRange, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+            return self._batches(ReadRequest(rest, wanted, list(conditions), whole))
+
+        return read_on(batches, part, columns, Patience(self._seconds, "readTimeout"))
 
     def _batches(self, request: ReadRequest) -> Iterator[pa.RecordBatch]:
         with self._bulk("POST", "/read", {}, msgspec.json.encode(request)) as response:
