@@ -168,7 +168,7 @@ def faults(seen: dict[str, Any], rows: int) -> list[str]:
         ),
         "the refused read": ("unknown-destination" in program["refused"], True),
         "rows archived": (seen["archive"]["rows"], rows),
-        "dead letters": (sum(cause["letters"] for cause in seen["dead_letters"]["causes"]), DEAD),
+        "dead letters": (seen["dead_letters"]["count"], DEAD),
         "messages replayed": (seen["replay"]["messages"], DEAD),
         "queue again": (seen["depths"]["again"], DEAD),
         "queue copies": (seen["depths"]["copies"], rows),
