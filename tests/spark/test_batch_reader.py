@@ -84,12 +84,12 @@ def test_a_store_is_read_while_its_broker_has_its_lock_and_goes_on_writing(url: 
         assert store.try_lock("a broker")
         fill(store, EVENTS)
         reader = BatchReader(options(url), ["offset"])
-        (task,) = reader.partitions()
+        planned = reader.partitions()
         remove(store, 2, [1])
         with pytest.raises(DataLost, match=r"offsets 1 to 1 of partition 1 .* were removed by retention"):
-            list(reader.read(task))
+            list(reader.read(planned[1]))
         lenient = BatchReader(options(url, failOnDataLoss="false"), ["offset"])
-        assert sum(len(batch) for batch in lenient.read(task)) == 39
+        assert sum(len(batch) for task in planned for batch in lenient.read(task)) == 39
 
 
 @pytest.mark.parametrize(

@@ -241,9 +241,10 @@ def counts(store: MemoryStore, dealt: Sequence[tuple[LaneRange, ...]]) -> list[i
 def dealt(
     store: MemoryStore, min_tasks: int, *lanes: int, destination: Destination = STREAM, **given: str
 ) -> list[tuple[LaneRange, ...]]:
+    states = {lane: store.lane_state(lane) for lane in lanes}
     found = [
-        (partition(lane, destination), [range(store.lane_state(lane).head, store.lane_state(lane).tail + 1)])
-        for lane in lanes
+        (partition(lane, destination), [range(state.head, state.tail + 1)] if state.count else [])
+        for lane, state in states.items()
     ]
     return tasks(Lanes.of_store(store), found, options(minPartitions=str(min_tasks), **given))
 
