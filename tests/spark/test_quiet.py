@@ -24,9 +24,6 @@ def test_a_program_that_succeeds_logs_no_error(tmp_path: Path) -> None:
         program = [sys.executable, "-m", "tests.spark.quiet_query", broker.url, "s", str(tmp_path / "checkpoint")]
         ended = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert "rows 33 tasks 3" in ended.stdout
-    assert "counts [(0, 10), (1, 11), (2, 12)]" in ended.stdout
-    assert re.search(
-        r'quire_spark_lag_offsets\{group=".*",partition="2",query="counts",stream="s"\} 0\.0', ended.stdout
-    )
+    assert "rows 33\n" in ended.stdout
+    assert re.search(r'quire_spark_lag_offsets\{.*,partition="2",query="copy",stream="s"\} 0\.0', ended.stdout)
     assert LOUD.findall(ended.stderr) == []
