@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import ROOT
 from tests.spark.running_broker import running_broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 LOUD = re.compile(r"^.*(?: ERROR |^\s+at |Exception|Traceback|data source quire).*$", re.MULTILINE)
 """Errors, Java traces, Python's, and Spark's warning of a second registration."""
@@ -22,7 +22,7 @@ def test_a_program_that_succeeds_logs_no_error(tmp_path: Path) -> None:
         for partition in range(3):
             broker.send("s", 10 + partition, partition)
         program = [sys.executable, "-m", "tests.spark.quiet_query", broker.url, "s", str(tmp_path / "checkpoint")]
-        ended = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+        ended = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "rows 33\n" in ended.stdout
     assert re.search(r'quire_spark_lag_offsets\{.*,partition="2",query="copy",stream="s"\} 0\.0', ended.stdout)
