@@ -60,7 +60,8 @@ class AuditReport:
         """The verdict, in words, with what keeps it from being OK."""
         match self.verdict:
             case Verdict.NOT_OK:
-                return "NOT OK"
+                found = [*self._faults(), *self._exceptions()]
+                return f"NOT OK: {', '.join(found) if self._faults() else 'nothing is proved'}"
             case Verdict.NO_FAULT:
                 return f"NO FAULT, but not all were delivered once: {', '.join(self._exceptions())}"
             case Verdict.OK:
@@ -70,9 +71,21 @@ class AuditReport:
     def bad_windows(self) -> list[Row]:
         return [row for row in self.windows if problems(row)]
 
+    def _faults(self) -> list[str]:
+        ignored = {"out_of_order"} if self.any_order else set()
+        return [f"{self.total[name]} {text}" for name, text in _FAULTS.items() if self.total[name] and name not in ignored]
+
     def _exceptions(self) -> list[str]:
         return [f"{self.total[name]} {text}" for name, text in _EXCEPTIONS.items() if self.total[name]]
 
+
+_FAULTS = {
+    "lost": "lost",
+    "duplicated_unflagged": "delivered again without the flag",
+    "duplicated_flagged": "delivered again after the acknowledgement",
+    "out_of_order": "out of order",
+}
+"""What is a fault."""
 
 _EXCEPTIONS = {
     "redelivered": "redelivered",
