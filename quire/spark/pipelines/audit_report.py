@@ -73,7 +73,9 @@ class AuditReport:
 
     def _faults(self) -> list[str]:
         ignored = {"out_of_order"} if self.any_order else set()
-        return [f"{self.total[name]} {text}" for name, text in _FAULTS.items() if self.total[name] and name not in ignored]
+        return [
+            f"{self.total[name]} {text}" for name, text in _FAULTS.items() if self.total[name] and name not in ignored
+        ]
 
     def _exceptions(self) -> list[str]:
         return [f"{self.total[name]} {text}" for name, text in _EXCEPTIONS.items() if self.total[name]]

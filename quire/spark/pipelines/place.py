@@ -9,7 +9,8 @@ from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidArgument
 from quire.spark.online.broker import Broker
 from quire.spark.options import Options, Use
-from quire.spark.pipelines.files import read_or_none
+from quire.spark.pipelines.archive_compaction import COMPACTED
+from quire.spark.pipelines.files import is_there, read_or_none
 from quire.spark.pipelines.unpacking import unpack
 from quire.spark.source import Source
 
@@ -53,6 +54,9 @@ class Place:
     def read_stream(self, spark: SparkSession, subscribe: str = "", **options: str) -> DataFrame:
         """Read the messages that are there, and those that come."""
         if self.parquet:
+            if is_there(spark, f"{self.parquet.rstrip('/')}/{COMPACTED}"):
+                text = "is an archive that was compacted, whose files a streaming read may read twice"
+                raise InvalidArgument(f"{self.parquet} {text}: read it as a batch", directory=self.parquet)
             schema = self._files(spark).schema
             return spark.readStream.schema(schema).options(**self.options).parquet(self.parquet)
         if self.store:
