@@ -71,9 +71,9 @@ def _life(dice: random.Random, destination: str, number: int, sent: int) -> list
     return events
 
 
-def letters(spark: SparkSession, now: datetime, count: int = 400) -> DataFrame:
+def letters(spark: SparkSession, now_ms: int, count: int = 400) -> DataFrame:
     """Dead letters of some weeks, in the shared queue, in those of queues, and in that of a consumer group."""
-    dice, rows = random.Random(2), []
+    dice, rows, now = random.Random(2), [], datetime.fromtimestamp(now_ms / 1000, UTC)
     for number in range(count):
         origin = dice.choice([*QUEUES])
         name = origin.removeprefix("queue://")

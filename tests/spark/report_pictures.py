@@ -6,7 +6,6 @@ The pipelines make them, of data that is generated. They are looked at as on a d
 import io
 import sys
 import tempfile
-from datetime import UTC, datetime
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -15,6 +14,7 @@ from playwright.sync_api import Browser
 
 import quire.spark
 from quire.cli.main import main as quire_command
+from quire.clock import SystemClock
 from tests.acceptance.console.chromium import MISSING, PROGRAM, chromium
 from tests.spark import report_data
 
@@ -48,7 +48,7 @@ def make_reports(directory: Path) -> None:
     """Run the pipelines that write reports."""
     spark = quire.spark.session()
     report_data.ledger(spark).write.parquet(str(directory / "ledger"))
-    report_data.letters(spark, datetime.now(UTC)).write.parquet(str(directory / "letters"))
+    report_data.letters(spark, SystemClock().now_ms()).write.parquet(str(directory / "letters"))
     for pipeline, source, more in (
         ("audit", "ledger", ["--any-order"]), ("latency", "ledger", []), ("dead-letters", "letters", []),
     ):  # fmt: skip

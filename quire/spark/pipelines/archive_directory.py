@@ -29,7 +29,7 @@ class ArchiveDirectory:
         assert machine is not None
         self._jvm = machine
         root = self._hadoop.Path(path)
-        self._files: Any = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # type: ignore[attr-defined]
+        self._files: Any = root.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
         self.url: str = self._files.makeQualified(root).toUri().toString().rstrip("/")
 
     def files(self, below: str = "") -> list[DataFile]:

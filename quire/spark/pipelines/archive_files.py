@@ -75,9 +75,16 @@ class Archive:
 
     def write(self, rows: DataFrame, number: int) -> None:
         """Write a batch, and put its files into the list, in place of what an earlier try left of it."""
-        counted = Observation()
         rows = self._layout.divided(rows)
-        limit = self._layout.rows_per_file(rows)
+        if limit := self._layout.rows_per_file(rows):
+            self._write(rows, number, limit)
+        today = time_text(self._clock.now_ms())[:10]
+        if self._is_daily and today != self._compacted_on:
+            self.compact()
+            self._compacted_on = today
+
+    def _write(self, rows: DataFrame, number: int, limit: int) -> None:
+        counted = Observation()
         rows = self._layout.arranged(rows.observe(counted, F.count("*").alias("rows")))
         batch = f"batch={number}"
         left = self._files.files(batch)
@@ -88,10 +95,6 @@ class Archive:
         self._list.publish(lambda entries: [*[file for file in entries if file.url not in old], *new])
         self._files.remove(left)
         self.written += counted.get["rows"]
-        today = time_text(self._clock.now_ms())[:10]
-        if self._is_daily and today != self._compacted_on:
-            self.compact()
-            self._compacted_on = today
 
     def compact(self) -> None:
         """Merge the small files of closed days."""

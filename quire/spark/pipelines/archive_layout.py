@@ -51,13 +51,17 @@ class Layout:
         return gathered.sortWithinPartitions(*self.names, *order_of(rows))
 
     def rows_per_file(self, rows: DataFrame) -> int:
-        """How many rows make a file of the target size, by the first ones: a task may have more than that."""
+        """How many rows make a file of the target size, by the first ones; 0 if there are none.
+
+        A task may have more rows than that.
+        """
         sample = rows.limit(_SAMPLE).toArrow()
         if not sample.num_rows:
-            return 1
+            return 0
         file = pa.BufferOutputStream()
         pq.write_table(sample, file, compression="snappy")
-        return max(1, self.file_size * sample.num_rows // file.getvalue().size)
+        size: int = file.getvalue().size
+        return max(1, self.file_size * sample.num_rows // size)
 
 
 def order_of(rows: DataFrame) -> list[str]:

@@ -19,8 +19,6 @@ _KEPT = 20
 
 _BATCH = "/batch="
 
-Entries = list[DataFile]
-
 
 class ArchiveList:
     """The list of an archive's files."""
@@ -28,17 +26,18 @@ class ArchiveList:
     def __init__(self, directory: ArchiveDirectory) -> None:
         self._directory = directory
 
-    def entries(self) -> Entries:
+    def entries(self) -> list[DataFile]:
         """The files of the archive. One that has no list yet, of an earlier version, has all files that are there."""
         numbers = self._numbers()
-        return self._read(numbers[-1]) if numbers else self._directory.files()
+        return [self._here(file) for file in self._read(numbers[-1])] if numbers else self._directory.files()
 
     def begin(self) -> None:
-        """Write the first list: from now on readers see no batch that is not complete."""
-        if not self._numbers():
+        """Write the first list, so that readers see no batch that is not complete; and a new one after a move."""
+        numbers = self._numbers()
+        if not numbers or any([file != self._here(file) for file in self._read(numbers[-1])[:1]]):
             self.publish(lambda entries: entries)
 
-    def publish(self, change: Callable[[Entries], Entries]) -> None:
+    def publish(self, change: Callable[[list[DataFile]], list[DataFile]]) -> None:
         """Replace the list."""
         numbers = self._numbers()
         number = numbers[-1] + 1 if numbers else 0
@@ -51,16 +50,15 @@ class ArchiveList:
         names = [name.removesuffix(_END) for name in self._directory.names(_FOLDER) if name.endswith(_END)]
         return sorted([int(name) for name in names if name.isdecimal()])
 
-    def _read(self, number: int) -> Entries:
+    def _read(self, number: int) -> list[DataFile]:
         version, *lines = self._directory.read(_name(number)).splitlines()
         assert version == _VERSION, version
-        return [self._file(json.loads(line)) for line in lines]
+        found = [json.loads(line) for line in lines]
+        return [DataFile(entry["path"], entry["size"], entry["modificationTime"]) for entry in found]
 
-    def _file(self, entry: dict[str, object]) -> DataFile:
+    def _here(self, file: DataFile) -> DataFile:
         """A file of the list, where the archive is now: its directory may have been moved."""
-        url = str(entry["path"])
-        url = self._directory.url + url[url.rindex(_BATCH) :]
-        return DataFile(url, int(str(entry["size"])), int(str(entry["modificationTime"])))
+        return file._replace(url=self._directory.url + file.url[file.url.rindex(_BATCH) :])
 
 
 def _name(number: int) -> str:

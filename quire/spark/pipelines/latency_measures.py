@@ -10,8 +10,8 @@ LATENCIES: Final = {
     "handling": "delivery to acknowledgement",
     "total": "send to acknowledgement",
 }
-"""The latencies, and what each is. With several deliveries, the first one ends ``delivery``, and the last one before the
-acknowledgement begins ``handling``."""
+"""The latencies, and what each is. With several deliveries, the first one ends ``delivery``, and the last one before
+the acknowledgement begins ``handling``."""
 
 PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 

@@ -60,7 +60,8 @@ def report(histories: DataFrame, *, window: float = 60.0) -> LatencyReport:
 
 
 def _latest(windows: DataFrame, *names: str) -> list[Row]:
-    return plain_rows(windows.orderBy(F.col("start").desc(), *names).limit(WINDOWS))[::-1]
+    latest = windows.orderBy(F.col("start").desc(), *names).limit(WINDOWS)
+    return plain_rows(latest.orderBy("start", *names))
 
 
 def print_report(report: LatencyReport, console: Console) -> None:

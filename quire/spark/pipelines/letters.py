@@ -14,9 +14,10 @@ ORIGIN: Final = "original-destination"
 """The header that says where it was."""
 
 AGES: Final = (
-    (60, "less than a minute"), (300, "less than 5 minutes"), (900, "less than 15 minutes"), (3600, "less than an hour"),
-    (4 * 3600, "less than 4 hours"), (12 * 3600, "less than 12 hours"), (86_400, "less than a day"),
-    (3 * 86_400, "less than 3 days"), (7 * 86_400, "less than a week"), (14 * 86_400, "less than 2 weeks"),
+    (60, "less than a minute"), (300, "less than 5 minutes"), (900, "less than 15 minutes"),
+    (3600, "less than an hour"), (4 * 3600, "less than 4 hours"), (12 * 3600, "less than 12 hours"),
+    (86_400, "less than a day"), (3 * 86_400, "less than 3 days"), (7 * 86_400, "less than a week"),
+    (14 * 86_400, "less than 2 weeks"),
     (30 * 86_400, "less than 30 days"), (90 * 86_400, "less than 90 days"),
 )  # fmt: skip
 """Where ages are cut, in seconds, and what is below."""
