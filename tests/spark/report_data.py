@@ -25,10 +25,12 @@ CAUSES = [
 def ledger(spark: SparkSession, messages: int = 6000) -> DataFrame:
     """A ledger in which some messages come again, expire, die or stay, and the consumers are slow for a while."""
     dice, events = random.Random(1), list[Event]()
-    for number in range(messages):
+    ready = dict.fromkeys(QUEUES, 0.0)
+    for number, sent in enumerate(sorted(dice.randrange(MINUTES * 60_000) for _ in range(messages))):
         destination = dice.choice([*QUEUES])
-        sent = round(dice.random() * MINUTES * 60_000)
-        events += _life(dice, destination, number, sent)
+        is_slow = 50 < sent / 60_000 < 65
+        ready[destination] = max(ready[destination] + 1, sent + dice.lognormvariate(3.0 + 3.0 * is_slow, 0.8))
+        events += _life(dice, destination, number, sent, ready[destination])
     origin = round(START.timestamp() * 1000)
     ordered = sorted(events, key=lambda event: (event.time, event.position))
     names = [part.split()[0] for part in SCHEMA.split(", ")] + ["position"]
@@ -39,7 +41,7 @@ def ledger(spark: SparkSession, messages: int = 6000) -> DataFrame:
     return spark.createDataFrame(rows, f"{SCHEMA}, position bigint")
 
 
-def _life(dice: random.Random, destination: str, number: int, sent: int) -> list[Event]:
+def _life(dice: random.Random, destination: str, number: int, sent: int, time: float) -> list[Event]:
     events = list[Event]()
 
     def add(event: str, time: float, consumer: str | None = None, *, flagged: bool = False) -> None:
@@ -50,14 +52,12 @@ def _life(dice: random.Random, destination: str, number: int, sent: int) -> list
     is_slow = 50 < sent / 60_000 < 65
     add("send", sent)
     add("commit", sent + 1)
-    wait = dice.lognormvariate(3.0 + 3.0 * is_slow, 0.8)
     fate = dice.random()
     if fate < 0.004:
         return events
     if fate < 0.012 or (is_slow and fate < 0.05):
         add("expire", sent + 60_000)
         return events
-    time = sent + 1 + wait
     add("dispatch", time, consumer)
     while dice.random() < 0.02:
         time += 500
@@ -83,7 +83,7 @@ def letters(spark: SparkSession, now_ms: int, count: int = 400) -> DataFrame:
             "type": dice.choice(["order", "payment"]), "region": "europe-north",
         }  # fmt: skip
         changes: dict[str, Any] = {
-            "headers": headers, "timestamp": now - timedelta(seconds=dice.lognormvariate(10, 2)),
+            "headers": headers, "timestamp": now - timedelta(seconds=dice.lognormvariate(10, 1.5)),
             "value": b'{"order": %d, "articles": [4711, 815], "total": "12.50"}' % number,
         }  # fmt: skip
         rows.append(message_rows.message(number + 1, f"queue://{where}", **changes))

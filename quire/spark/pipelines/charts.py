@@ -31,7 +31,7 @@ class Size(NamedTuple):
     height: float
 
 
-WIDE, NARROW = Size(11, 3), Size(4.2, 3.6)
+WIDE, NARROW = Size(13, 3.2), Size(4.2, 3.6)
 """For a desktop, and for a telephone, on which the texts of a wide chart would be too small to read."""
 
 

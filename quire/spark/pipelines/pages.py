@@ -7,7 +7,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from quire.spark.pipelines.audit_printing import consumers, latencies, messages, windows
-from quire.spark.pipelines.audit_report import PROBLEMS, AuditReport, Row, Verdict
+from quire.spark.pipelines.audit_report import AuditReport, Row, Verdict
 from quire.spark.pipelines.charts import Chart, line_chart
 from quire.spark.pipelines.latency_measures import LATENCIES, PERCENTILES
 from quire.spark.pipelines.latency_report import LatencyReport
@@ -33,7 +33,7 @@ def audit_page(report: AuditReport, subtitle: str) -> str:
         report=report,
         colour=_COLOURS[report.verdict],
         done=_sums_over_time(report.windows, _DONE),
-        wrong=_sums_over_time(report.windows, PROBLEMS),
+        wrong=_sums_over_time(report.windows, report.faults),
         messages=messages(report),
         latencies=latencies(report),
         consumers=consumers(report),
@@ -67,13 +67,16 @@ def latency_page(report: LatencyReport, subtitle: str) -> str:
         destinations=latency_destinations(report),
         consumers=latency_consumers(report),
         destination_charts=[
-            (f"{row['destination']}: {LATENCIES[latency]}", _over_time(_of_destination(report, row, latency)))
+            (
+                f"{row['destination']}: {LATENCIES[latency]}, in milliseconds",
+                _over_time(_of_destination(report, row, latency)),
+            )
             for row in most
             for latency in ("delivery", "handling")
             if row[latency]["count"]
         ],
         consumer_charts=[
-            (f"p99 of the slowest consumers: {LATENCIES[latency]}", _over_time(series))
+            (f"p99 of the slowest consumers: {LATENCIES[latency]}, in milliseconds", _over_time(series))
             for latency in ("delivery", "handling")
             if (series := _of_consumers(report, slowest, latency))
         ],
