@@ -146,9 +146,18 @@ def test_dead_letters_for_people_and_programs(run: Run, spark: SparkSession, tmp
     page = tmp_path / "page.html"
     result = run("dead-letters", "--parquet", tmp_path / "letters", "--report", page)
     assert "1 dead letters" in result.stdout
-    assert '<img alt="Dead letters by cause" src="data:image/svg+xml;base64,' in page.read_text("utf-8")
+    assert "<h2>By cause</h2>" in page.read_text("utf-8")
     found = json.loads(run("dead-letters", "--parquet", tmp_path / "letters", "--output", "json").stdout)
     assert found["causes"][0]["cause"] == "unknown"
+
+
+def test_dead_letters_are_read_from_all_dead_letter_queues_of_a_store(run: Run, tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path}/store"
+    names = ["ActiveMQ.DLQ", "ActiveMQ.DLQ.Queue.orders", "%DLQ%billing", "orders"]
+    with stored.opened(url) as store:
+        stored.fill(store, {f"queue://{name}": [[stored.message(1)]] for name in names})
+    found = json.loads(run("dead-letters", "--store", url, "--output", "json").stdout)
+    assert sorted(row["destination"] for row in found["queues"]) == sorted(f"queue://{name}" for name in names[:3])
 
 
 def test_a_replay_is_settled_once(

@@ -1,6 +1,7 @@
 """What the pipeline says of dead letters."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire.broker import dead_letter
 from quire.spark.pipelines import letters as columns
-from quire.spark.pipelines.letter_destinations import named_by
+from quire.spark.pipelines.letter_destinations import letter_destinations, named_by
 from quire.spark.pipelines.letters import letters
 from quire.spark.pipelines.letters_report import LettersReport, report
 from quire.spark.pipelines.pages import letters_page
+from quire.spark.pipelines.place import Place
 from tests.spark.message_rows import FIRST, frame, message
+from tests.spark.running_broker import running_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -96,6 +99,14 @@ def test_dead_letter_queues_are_those_of_the_policies_and_of_groups() -> None:
     # Of the second policy all but its affixes of topics is the default.
     assert [of_policies(name) for name in names] == [True] * 6 + [False, False]
     assert [of_defaults(name) for name in names] == [False] * 3 + [True] * 3 + [False, False]
+
+
+def test_a_broker_says_where_its_dead_letters_are(tmp_path: Path) -> None:
+    with running_broker(tmp_path, POLICY__DEAD_LETTER_QUEUE="dead", POLICY__QUEUE_PREFIX="DLQ.") as broker:
+        for name in ("dead", "DLQ.orders", "%25DLQ%25billing", "orders", "ActiveMQ.DLQ"):
+            broker.api.call("PUT", f"/queues/{name}")
+        found = letter_destinations(Place(url=broker.url))
+    assert sorted(found) == ["queue://%DLQ%billing", "queue://DLQ.orders", "queue://dead"]
 
 
 def test_a_chart_over_time_has_few_points_and_all_letters(found: LettersReport) -> None:

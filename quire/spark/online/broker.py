@@ -57,7 +57,7 @@ class Broker:
 
     def get(self, path: str, kind: type[T]) -> T:
         """Ask for something, over the API. It is tried once."""
-        with answer("GET", f"{self._url}/api/v1{path}", b"", self._timeout) as response:
+        with answer("GET", f"{self._url}/api/v1{path}", b"", self._timeout, self._credentials) as response:
             return content(response, kind)
 
     def lanes(self, kind: str | None = None) -> LaneStates:

@@ -60,8 +60,8 @@ class Layout:
             return 0
         file = pa.BufferOutputStream()
         pq.write_table(sample, file, compression="snappy")
-        size: int = file.getvalue().size
-        return max(1, self.file_size * sample.num_rows // size)
+        size: float = file.getvalue().size / sample.num_rows
+        return max(1, int(self.file_size / size))
 
 
 def order_of(rows: DataFrame) -> list[str]:
