@@ -54,6 +54,11 @@ class Broker:
         with answer("PUT", url, msgspec.json.encode(body), self._timeout, self._credentials) as response:
             response.read()
 
+    def get(self, path: str, kind: type[T]) -> T:
+        """Ask for something, over the API. It is tried once."""
+        with answer("GET", f"{self._url}/api/v1{path}", b"", self._timeout, self._credentials) as response:
+            return content(response, kind)
+
     def lanes(self, kind: str | None = None) -> LaneStates:
         """The destinations, of one kind or of all, and the states of their lanes, all at one moment."""
         return self._look("/lanes", LaneStates, {} if kind is None else {"kind": kind})
