@@ -49,8 +49,8 @@ class StreamLanes:
 
     def _start(self, place: Place, part: Partition) -> int:
         extent, options = self.extents[place], self._options
-        if options.starting_timestamp is not None:
-            return min(self.lanes.offset_at(part.lane, options.starting_timestamp), extent.end)
+        if (time := options.starting_time(part.destination, part.number)) is not None:
+            return min(self.lanes.offset_at(part.lane, time), extent.end)
         given = options.starting_offsets
         wanted = None if given is None else given.of(part.destination, part.number)
         if wanted is None or wanted == LATEST:

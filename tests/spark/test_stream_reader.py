@@ -38,7 +38,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def reader(broker: RunningBroker, stream: str, **given: str) -> StreamReader:
     options = {"broker.url": broker.url, "subscribe": stream, "startingOffsets": "earliest", "groupId": "job"}
     named = {"assign", "subscribePattern"} & given.keys()
-    for name in ["subscribe"] * bool(named) + ["startingOffsets"] * ("startingTimestamp" in given):
+    timed = {"startingTimestamp", "startingOffsetsByTimestamp"} & given.keys()
+    for name in ["subscribe"] * bool(named) + ["startingOffsets"] * bool(timed):
         del options[name]
     return StreamReader(Options.of(options | given, Use.STREAM), ["partition", "offset", "value"])
 
@@ -91,6 +92,8 @@ def stream(broker: RunningBroker) -> str:
         ({"startingOffsets": '{"NAME": {"0": 12}}'}, {"0": 12, "1": 11}),
         ({"startingTimestamp": "0"}, {"0": 1, "1": 1}),
         ({"startingTimestamp": "2100-01-01T00:00:00Z"}, {"0": 31, "1": 11}),
+        ({"startingOffsetsByTimestamp": '{"NAME": {"0": 0}}'}, {"0": 1, "1": 11}),
+        ({"startingOffsetsByTimestamp": '{"NAME": {"1": "2100-01-01T00:00:00Z"}}'}, {"0": 31, "1": 11}),
         ({"assign": '{"NAME": [1]}'}, {"1": 1}),
     ],
 )
@@ -120,7 +123,7 @@ def test_a_pattern_that_matches_nothing_is_warned_of_and_streams_that_come_are_r
         source = reader(broker, "", subscribePattern="late.*")
         start = source.initialOffset()
         assert latest(source, start) is start
-    assert caplog.text.count("no stream matches subscribePattern late.*") == 1
+    assert caplog.text.count("no stream matches subscribePattern late.* (a pattern is no regular expression") == 1
     broker.create("late.a")
     broker.send("late.a", 3)
     assert read(source, start, latest(source, start)) == [(0, 1), (0, 2), (0, 3)]
