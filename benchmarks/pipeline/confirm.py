@@ -77,11 +77,10 @@ def _reader(broker: OwnBroker, directory: Path, cores: set[int]) -> Iterator[Non
     try:
         process.stdin.write(msgspec.json.encode(reading))
         process.stdin.close()
-        while len(tree(broker.pid).others) == 1:  # the bulk server does not run yet
+        while not (bulk := tree(broker.pid).others):  # the bulk server does not run yet
             time.sleep(_PAUSE)
-        for pid in tree(broker.pid).others:
-            if pid != broker.pid:
-                pin(pid, cores)
+        for pid in bulk:
+            pin(pid, cores)
         process.stdout.readline()  # it has read the stream once: Java is warm
         yield
     finally:

@@ -25,7 +25,7 @@ class Tree(NamedTuple):
 
 
 def tree(root: int) -> Tree:
-    """What a process and its descendants have used; children that have ended count for their parent."""
+    """What a process and its descendants have used; with each are its children that have ended."""
     processes = dict(_processes())
     children = defaultdict(list)
     for pid, process in processes.items():
@@ -36,7 +36,7 @@ def tree(root: int) -> Tree:
         pid = left.pop()
         found[pid] = processes[pid].own + processes[pid].ended
         left += children[pid]
-    return Tree(processes[root].own, {root: processes[root].ended} | found)
+    return Tree(processes[root].own, found)
 
 
 def machine_seconds() -> float:

@@ -13,7 +13,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 import quire.spark
-from benchmarks.pipeline.processors import machine_seconds, tree
+from benchmarks.pipeline.processors import Tree, machine_seconds, tree
 from quire.clock import SystemClock
 
 COLUMNS = ("key", "value", "partition", "offset", "timestamp")
@@ -49,16 +49,26 @@ class Run(msgspec.Struct, frozen=True):
 class _Meter(msgspec.Struct, frozen=True):
     """What was used up to now."""
 
-    java: float
-    python: float
-    server: float
-    bulk: dict[int, float]
+    spark: Tree
+    server: Tree
     machine: float
 
     @classmethod
     def now(cls, java: int, server: int) -> "_Meter":
-        spark, broker = tree(java), tree(server)
-        return cls(spark.own, sum(spark.others.values()), broker.own, broker.others, machine_seconds())
+        return cls(tree(java), tree(server), machine_seconds())
+
+    def since(self, before: "_Meter", rows: int, elapsed: float) -> Run:
+        python, bulk = _used(self.spark, before.spark), _used(self.server, before.server)
+        return Run(
+            rows, elapsed, self.spark.own - before.spark.own, sum(python), self.server.own - before.server.own, bulk,
+            self.machine - before.machine,
+        )  # fmt: skip
+
+
+def _used(now: Tree, before: Tree) -> list[float]:
+    """What each process that a process has started has used meanwhile; nothing for those that have ended."""
+    used = [seconds - before.others.get(pid, 0.0) for pid, seconds in now.others.items()]
+    return [seconds for seconds in used if seconds > 0]
 
 
 def main() -> None:
@@ -71,12 +81,8 @@ def main() -> None:
     for number in range(reading.runs):
         before, began = _Meter.now(java, reading.server), SystemClock().monotonic()
         rows = _copy(spark, reading) if reading.copy_to else _run(spark, reading, Path(reading.directory, str(number)))
-        elapsed, after = SystemClock().monotonic() - began, _Meter.now(java, reading.server)
-        bulk = [used - before.bulk.get(pid, 0.0) for pid, used in after.bulk.items()]
-        run = Run(
-            rows, elapsed, after.java - before.java, after.python - before.python, after.server - before.server,
-            [used for used in bulk if used > 0], after.machine - before.machine,
-        )  # fmt: skip
+        elapsed = SystemClock().monotonic() - began
+        run = _Meter.now(java, reading.server).since(before, rows, elapsed)
         sys.stdout.buffer.write(msgspec.json.encode(run) + b"\n")
         sys.stdout.buffer.flush()
     spark.stop()

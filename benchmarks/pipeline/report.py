@@ -67,7 +67,9 @@ def _row(one: Measured, kafka: float | None, cores: int) -> Iterator[str]:
 def _name(one: Measured) -> str:
     if one.source == "kafka":
         return "Kafka's source"
-    return "the store itself" if one.readers == STORE else f"bulk server, {one.readers} processes"
+    if one.readers == STORE:
+        return "the store itself"
+    return f"bulk server, {one.readers} process{'es' if one.readers != '1' else ''}"
 
 
 def _warm(runs: list[Run]) -> Run:

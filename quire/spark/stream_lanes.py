@@ -8,6 +8,7 @@ from quire.spark.lanes import Lanes
 from quire.spark.losses import Losses
 from quire.spark.online.broker import Broker
 from quire.spark.online.broker_store import BrokerStore
+from quire.spark.online.shards import shard_of
 from quire.spark.option_kinds import EARLIEST, LATEST
 from quire.spark.options import Options
 from quire.spark.planning.selection import Partition, select
@@ -29,6 +30,7 @@ class StreamLanes:
         self._options = options
         self._losses = losses
         self.partitions = {Place(part.destination.name, part.number): part for part in select(self.lanes, options)}
+        _check_shards(self.partitions)
         self.extents: dict[Place, Extent] = {
             place: self.lanes.extent(part.lane) for place, part in self.partitions.items()
         }
@@ -124,6 +126,15 @@ class StreamLanes:
             self._losses.found(f"{lost} were removed by retention before the query read them")
             return earliest
         return first
+
+
+def _check_shards(partitions: dict[Place, Partition]) -> None:
+    """Refuse streams with a part at each shard of a cluster: a part that comes later would change their partitions."""
+    shards: dict[str, int] = {}
+    for place, part in partitions.items():
+        if shards.setdefault(place.stream, shard_of(part.lane)) != shard_of(part.lane):
+            text = f"the stream {place.stream} has a part at each shard of the cluster, and a streaming read needs one"
+            raise InvalidArgument(f"{text}: use spark.read", stream=place.stream)
 
 
 def check_streams(options: Options) -> None:
