@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from quire.cli.pipeline import PIPELINES
 from quire.clock import SystemClock
 from tests.docs.pages import ROOT
 from tests.spark import cluster_program
@@ -94,15 +95,15 @@ class Tour:
         self._quire("receive", "orders", "--count", CONSUMED, "--ack", "--data", self._data)
         self._quire("send", DEAD_LETTERS, "--count", DEAD, "--data", self._data)
         login = ["--url", url, "--user", "spark", "--password-file", str(self._password), "--tls-ca", str(self._ca)]
-        pipelines: dict[str, list[str]] = {
+        arguments_of: dict[str, list[str]] = {
             "archive": [str(self._directory / "archive"), "--destination", "stream://events"],
             "dead_letters": ["--destination", DEAD_LETTERS],
             "replay": [
                 str(self._directory / "replay"), "--destination", DEAD_LETTERS, "--to", "again", "--broker", url,
             ],
-            "audit": [],
         }  # fmt: skip
-        for name, given in pipelines.items():
+        for name in [pipeline.module for pipeline in PIPELINES.values()]:
+            given = arguments_of.get(name, [])
             place = ROOT / "quire" / "spark" / "pipelines" / f"{name}.py"
             seen[name] = self._submit(cluster, lines, place, [*given, *login, "--output", "json"])
         depths = json.loads(self._quire("--output", "json", "queue", "ls", "--data", self._data))
