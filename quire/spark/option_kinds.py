@@ -178,7 +178,13 @@ def _headers(text: str) -> Headers:
 
 def _broker_url(text: str) -> str:
     parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
         raise ValueError(text)
     return text.rstrip("/")
 
@@ -215,7 +221,9 @@ TIMES = Kind(
     _reading(_times),
 )
 HEADERS = Kind("true, false or array", _reading(_headers))
-BROKER_URL = Kind("an address such as http://127.0.0.1:8161", _reading(_broker_url))
+BROKER_URL = Kind(
+    "an address such as http://127.0.0.1:8161, without a user: see user and passwordFile", _reading(_broker_url)
+)
 TOKEN = Kind(f"a text of 1 to {MAX_TOKEN} characters", _reading(_token))
 STORE_URL = Kind(
     "a store such as lmdb:///var/lib/quire, sqlite:///var/lib/quire.db or postgresql://user@host/name",
