@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from quire.arrow.bulk_requests import LaneStates
-from quire.store.base import IDENTITY, StoredDestination
+from quire.store.base import IDENTITY, LaneState, StoredDestination
 
 LANES = 1 << 32
 """How many lanes a shard may have, in the numbers here: stores number theirs with 32 bits."""
@@ -22,7 +22,7 @@ def own_number(lane: int) -> int:
 def joined(parts: Sequence[LaneStates]) -> LaneStates:
     """The destinations of all shards, given in order. One with parts at several shards has the lanes of all of them."""
     found: dict[tuple[str, str], StoredDestination] = {}
-    states = {}
+    states: dict[int, LaneState] = {}
     for shard, part in enumerate(parts):
         first = shard * LANES
         states |= {first + lane: state for lane, state in part.states.items()}
