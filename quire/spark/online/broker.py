@@ -1,6 +1,6 @@
 """Reading from a broker."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPResponse
 from typing import Self, TypeVar
@@ -61,9 +61,14 @@ class Broker:
         with answer("PUT", url, msgspec.json.encode(body), self._timeout, self._credentials) as response:
             response.read()
 
+    def get(self, path: str, kind: type[T]) -> T:
+        """Ask for something, over the API. It is tried once."""
+        with answer("GET", f"{self._url}/api/v1{path}", b"", self._timeout, self._credentials) as response:
+            return content(response, kind)
+
     def lanes(self, kind: str | None = None) -> LaneStates:
         """The destinations, of one kind or of all, and the states of their lanes, those of a shard at one moment."""
-        query: dict[str, object] = {} if kind is None else {"kind": kind}
+        query = {} if kind is None else {"kind": kind}
         return joined([self._look("/lanes", LaneStates, query, shard) for shard in range(self._shards())])
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
@@ -98,7 +103,7 @@ class Broker:
         if trailer.error is not None:
             raise remote_error(trailer.error.code, trailer.error.text, trailer.error.data)
 
-    def _look(self, path: str, kind: type[T], query: dict[str, object], shard: int) -> T:
+    def _look(self, path: str, kind: type[T], query: Mapping[str, object], shard: int) -> T:
         def look() -> T:
             with self._bulk("GET", path, query, shard) as response:
                 return content(response, kind)
@@ -107,7 +112,7 @@ class Broker:
 
     @contextmanager
     def _bulk(
-        self, method: str, path: str, query: dict[str, object], shard: int, body: bytes = b""
+        self, method: str, path: str, query: Mapping[str, object], shard: int, body: bytes = b""
     ) -> Iterator[HTTPResponse]:
         """A request to the bulk server of a shard (``answer``)."""
         server = self._found().servers[shard]
