@@ -55,6 +55,11 @@ class Place:
         given = {"startingOffsets": "earliest"} | self._options(subscribe, options)
         return _rows(spark.readStream.format("quire").options(**given).load(), subscribe)
 
+    def target(self) -> dict[str, str]:
+        """The options of a sink that writes to the broker."""
+        assert self.url is not None
+        return {"broker.url": self.url}
+
     def _files(self, spark: SparkSession) -> DataFrame:
         assert self.parquet is not None
         found = read_or_none(spark, self.parquet, self.options)
