@@ -1,6 +1,7 @@
 """``quire pipeline``: pipelines over messages in bulk, run by Spark."""
 
 import importlib
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -38,8 +39,7 @@ class Pipelines(click.Group):
         try:
             command: click.Command = getattr(importlib.import_module(f"quire.spark.pipelines.{name}"), name)
         except ModuleNotFoundError as error:
-            text = f"{error.name} is not installed, and pipelines need it: pip install 'quire[spark]'"
-            raise InvalidArgument(text, module=error.name) from error
+            raise _missing(error) from error
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -48,10 +48,37 @@ class Pipelines(click.Group):
             formatter.write_dl([(name, pipeline.help) for name, pipeline in PIPELINES.items()])
 
 
+def _missing(error: ModuleNotFoundError) -> InvalidArgument:
+    text = f"{error.name} is not installed, and pipelines need it: pip install 'quire[spark]'"
+    return InvalidArgument(text, module=error.name)
+
+
 @click.group()
 @output_option
 def pipeline() -> None:
     """Run pipelines over messages in bulk, on Spark."""
+
+
+@pipeline.command()
+@click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), default="quire-spark.zip")
+@output_option
+@click.pass_obj
+def package(output: Output, file: Path) -> None:
+    """Make an archive for a cluster, whose executors need not have Quire.
+
+    FILE gets Quire and the packages that its data source needs, for the version of Python that runs this command. The
+    default is quire-spark.zip. The lines that are printed start a pipeline on a cluster with it.
+    """
+    try:
+        from quire.spark.cluster_package import make_package, submit_lines, wanted_python
+    except ModuleNotFoundError as error:
+        raise _missing(error) from error
+    make_package(file)
+    lines = submit_lines(file)
+    facts = {"file": str(file), "bytes": file.stat().st_size, "python": wanted_python(), "submit": lines}
+    output.done(f"wrote {file}, for {facts['python']}; a pipeline runs on a cluster with it so:", facts)
+    if output.format == "table":
+        click.echo(lines)
 
 
 @pipeline.command(cls=Pipelines)

@@ -10,23 +10,32 @@ _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
 
 
 class BulkAccess(msgspec.Struct, frozen=True):
-    """The address of the bulk server, and the token for the URL: ``?token=...``."""
+    """The bulk server: the addresses of its processes, any of which answers, and the token for URLs: ``?token=...``."""
 
-    url: str
+    urls: list[str]
     token: str
 
 
 async def _open(call: Call) -> BulkAccess:
     await call.bulk.start()
-    host, port = split_address(call.bulk.address)
+    return BulkAccess([_url(call, address) for address in call.bulk.addresses], call.bulk.token)
+
+
+def _url(call: Call, address: str) -> str:
+    """The URL of a process, as the caller can reach it."""
+    host, port = split_address(address)
     if host in _ANYWHERE:
         host = call.host
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return BulkAccess(f"{call.scheme}://{address}", call.bulk.token)
+    return f"{call.scheme}://[{host}]:{port}" if ":" in host else f"{call.scheme}://{host}:{port}"
 
 
 ENDPOINTS = [
     Endpoint(
-        "POST", "/bulk", ADMINISTER, "Start the bulk server if it does not run, and get its address.", _open, BulkAccess
+        "POST",
+        "/bulk",
+        ADMINISTER,
+        "Start the bulk server if it does not run, and get its addresses.",
+        _open,
+        BulkAccess,
     ),
 ]

@@ -144,7 +144,10 @@ class BulkSettings:
     address: str = _key(
         "127.0.0.1:0", ADDRESS,
         "The address of the bulk server, from which Spark reads messages. Default: the host of http.address, and a "
-        "free port.",
+        "free port. Further processes have the ports after a fixed one.",
+    )  # fmt: skip
+    processes: int = _key(
+        1, count(1), "How many processes the bulk server has. Readers spread over them, and each uses at most one core."
     )  # fmt: skip
     idle_limit: float = _key(
         300.0, duration(1), "How long the bulk server may be idle before it ends; the broker starts it again on demand."

@@ -19,6 +19,8 @@ from quire.settings.users import read_users
 ENTRIES = ("policies", "composites", "users", "rules")
 """What the file has besides keys: arrays of tables."""
 
+LAST_PORT = 65535
+
 EXAMPLES = """
 # Policies of some destinations: a pattern, and any keys of [policy]. Of several entries that match, the most
 # specific one wins, key by key. Without queue:// or topic:// an entry applies to both.
@@ -83,6 +85,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
             raise InsecureAddress(
                 f"{key} = {values[key]} is not loopback, and no users are configured", key=key, address=values[key]
             )
+    _check_bulk_ports(values["bulk.address"], values["bulk.processes"])
     sections: dict[str, Any] = {
         name: section(**{part.name: values[f"{name}.{part.name}"] for part in fields(section)})
         for name, section in SECTIONS.items()
@@ -97,6 +100,16 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
     return Settings(
         insecure=values["insecure"], policies=policies, composites=composites, users=users, rules=rules, **sections
     )
+
+
+def _check_bulk_ports(address: str, processes: int) -> None:
+    """Each process of the bulk server has a port of its own, in a row behind a fixed one."""
+    last = split_address(address)[1] + processes - 1
+    if split_address(address)[1] and last > LAST_PORT:
+        text = (
+            f"bulk.processes = {processes} is not allowed: with bulk.address = {address} the last port would be {last}"
+        )
+        raise InvalidSettings(text, key="bulk.processes", value=processes)
 
 
 def _has_users(values: Mapping[str, Any]) -> bool:

@@ -142,7 +142,13 @@ def _ending_offsets(text: str) -> Offsets:
 
 def _broker_url(text: str) -> str:
     parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or "@" in parts.netloc
+    ):
         raise ValueError(text)
     return text.rstrip("/")
 
@@ -172,7 +178,9 @@ ENDING_OFFSETS = Kind(
     'latest, or JSON such as {"events": {"0": 120, "1": -1}}, where -1 is latest', _reading(_ending_offsets)
 )
 TIME = Kind("milliseconds since the epoch, or ISO 8601 as 2026-01-31T12:00:00Z", _reading(parse_time))
-BROKER_URL = Kind("an address such as http://127.0.0.1:8161", _reading(_broker_url))
+BROKER_URL = Kind(
+    "an address such as http://127.0.0.1:8161, without a user: see user and passwordFile", _reading(_broker_url)
+)
 TOKEN = Kind(f"a text of 1 to {MAX_TOKEN} characters", _reading(_token))
 STORE_URL = Kind(
     "a store such as lmdb:///var/lib/quire, sqlite:///var/lib/quire.db or postgresql://user@host/name",

@@ -63,6 +63,25 @@ class Options:
     store_url: str | None = _option(
         "store.url", STORE_URL, (Use.READ,), "The store to read, whether a broker runs on it or not."
     )
+    user: str | None = _option("user", TEXT, tuple(Use), "The user to log in as, with `passwordFile`.")
+    password_file: str | None = _option(
+        "passwordFile", TEXT, tuple(Use),
+        "A file with the user's password. The driver reads it; executors do not need it. Default: `QUIRE_USER` and "
+        "`QUIRE_PASSWORD_FILE` of the environment.",
+    )  # fmt: skip
+    bearer_token_file: str | None = _option(
+        "bearerTokenFile", TEXT, tuple(Use),
+        "A file with a token to log in with, instead of a user. Default: the token in `QUIRE_TOKEN` of the environment.",
+    )  # fmt: skip
+    tls_ca: str | None = _option(
+        "tlsCa", TEXT, tuple(Use),
+        "A file with the authorities to trust with https, PEM. Default: `QUIRE_TLS_CA` of the environment, or the "
+        "system's.",
+    )  # fmt: skip
+    tls_certificate: str | None = _option(
+        "tlsCertificate", TEXT, tuple(Use),
+        "A file with a client's own certificate and its key, PEM, to log in with. Default: `QUIRE_TLS_CERTIFICATE`.",
+    )  # fmt: skip
     subscribe: tuple[Name, ...] | None = _option(
         "subscribe", NAMES, _READS,
         "The destinations to read. A name without a kind must be that of exactly one destination; for streaming "

@@ -45,6 +45,7 @@ class CuttingServer:
 
     Attributes:
         url: its own; what reads is told that the broker is there.
+        also: further processes of the bulk server that what reads is told of.
         spoil: what becomes of the answers of the bulk server.
         paths: what was asked of it.
     """
@@ -53,6 +54,7 @@ class CuttingServer:
         self._broker = url
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.also: list[str] = []
         self.spoil: Spoil = whole
         self.paths: list[str] = []
 
@@ -75,7 +77,9 @@ class CuttingServer:
                 cutting.paths.append(path)
                 self.close_connection = True
                 if path == "/api/v1/bulk":
-                    self._send(cutting.spoil(path, msgspec.json.encode(BulkAccess(cutting.url, "token"))))
+                    self._send(
+                        cutting.spoil(path, msgspec.json.encode(BulkAccess([cutting.url, *cutting.also], "token")))
+                    )
                 else:
                     self._send(cutting.spoil(path, cutting.passed_on(self.command, self.path, body)))
 
@@ -99,7 +103,7 @@ class CuttingServer:
         ask = urllib.request.Request(f"{self._broker}/api/v1/bulk", b"", method="POST")
         with urllib.request.urlopen(ask) as found:
             access = msgspec.json.decode(found.read(), type=BulkAccess)
-        target = access.url + path.replace("token=token", f"token={access.token}")
+        target = access.urls[0] + path.replace("token=token", f"token={access.token}")
         try:
             with urllib.request.urlopen(urllib.request.Request(target, body or None, method=method)) as answer:
                 return bytes(answer.read())

@@ -6,9 +6,6 @@ killed too. At the end each row of each batch has to be in its destination once.
 """
 
 import argparse
-import contextlib
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,10 +13,10 @@ import time
 from collections import Counter
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
 
 from quire.clock import SystemClock
 from tests.docs.pages import ROOT
+from tests.spark.processes import EXECUTOR, PYTHON_WORKER, Process, descendants
 from tests.spark.target_broker import TargetBroker
 from tests.spark.writing_query import DESTINATIONS
 
@@ -31,7 +28,7 @@ LONGEST_RUN = 300.0
 VICTIMS = {"worker": 9, "broker": 9, "executor": 4, "driver": 2}
 """Who is killed, and how often beside the others."""
 
-_SIGNS = {"worker": "pyspark.daemon", "executor": "CoarseGrainedExecutorBackend"}
+_SIGNS = {"worker": PYTHON_WORKER, "executor": EXECUTOR}
 """What stands in the command lines of the victims."""
 
 
@@ -143,55 +140,6 @@ class Killing:
         self._driver.kill()
         self._driver.wait()
         self._driver = None
-
-
-class Process(NamedTuple):
-    """A process, which another one that gets its number later is not.
-
-    Attributes:
-        pid: its number.
-        began: when it began, in the system's ticks.
-    """
-
-    pid: int
-    began: str
-
-    @property
-    def command(self) -> str:
-        """Its command line; empty if it is gone."""
-        return _read(Path(f"/proc/{self.pid}/cmdline")).replace("\0", " ")
-
-    def kill(self) -> None:
-        """End it, if it is there still."""
-        if _read(Path(f"/proc/{self.pid}/stat")).rpartition(")")[2].split()[_BEGAN:][:1] == [self.began]:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-
-
-_PARENT, _BEGAN = 1, 19
-"""Where in ``/proc/PID/stat`` these stand, behind the name."""
-
-
-def descendants(pid: int) -> set[Process]:
-    """The processes that a process has begun, and those that they have."""
-    children: dict[int, list[Process]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and (stat := _read(entry / "stat")):
-            fields = stat.rpartition(")")[2].split()
-            children.setdefault(int(fields[_PARENT]), []).append(Process(int(entry.name), fields[_BEGAN]))
-    found, unseen = set[Process](), [pid]
-    while unseen:
-        of_one = children.get(unseen.pop(), [])
-        found.update(of_one)
-        unseen += [child.pid for child in of_one]
-    return found
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
 
 
 def main() -> None:

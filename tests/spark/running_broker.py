@@ -33,9 +33,16 @@ class RunningBroker(OwnBroker):
         self.api.call("POST", f"/streams/{stream}/messages", message)
 
     def bulk_pid(self) -> int:
-        """The process of its bulk server."""
+        """The process of its bulk server that was started last."""
+        return self._bulk_starts()[-1][1]
+
+    def bulk_pids(self) -> dict[str, int]:
+        """The processes of its bulk server by address, each as it was started last."""
+        return dict(self._bulk_starts())
+
+    def _bulk_starts(self) -> list[tuple[str, int]]:
         events = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
-        return int([found["pid"] for found in events if found["event"] == "bulk.started"][-1])
+        return [(found["address"], int(found["pid"])) for found in events if found["event"] == "bulk.started"]
 
 
 @contextmanager

@@ -2,10 +2,11 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -140,7 +141,10 @@ def test_a_store_in_memory_is_the_brokers_alone(tmp_path: Path) -> None:
 
 def test_without_the_token_nothing_is_told(broker: RunningBroker) -> None:
     for path in ("/lanes", "/links?lane=1&start=1&limit=1", "/lanes?token=wrong"):
-        with pytest.raises(BrokerUnreachable, match="token"), answer("GET", access(broker).url + path, b"", PATIENCE):
+        with (
+            pytest.raises(BrokerUnreachable, match="token"),
+            answer("GET", access(broker).urls[0] + path, b"", PATIENCE),
+        ):
             pass
 
 
@@ -161,7 +165,7 @@ def test_without_the_token_nothing_is_told(broker: RunningBroker) -> None:
 )
 def test_what_cannot_be_done_is_refused(broker: RunningBroker, method: str, path: str, body: bytes, says: str) -> None:
     there = access(broker)
-    url = f"{there.url}{path}{'&' if '?' in path else '?'}token={quote(there.token)}"
+    url = f"{there.urls[0]}{path}{'&' if '?' in path else '?'}token={quote(there.token)}"
     with pytest.raises(QuireError, match=says), answer(method, url, body, PATIENCE):
         pass
 
@@ -233,7 +237,7 @@ def test_one_is_started_for_all_who_ask_at_once(tmp_path: Path) -> None:
             asker.start()
         for asker in askers:
             asker.join()
-        assert len({(there.url, there.token) for there in found}) == 1
+        assert len({(there.urls[0], there.token) for there in found}) == 1
 
 
 def test_it_goes_when_it_is_idle_and_comes_when_it_is_needed(tmp_path: Path) -> None:
@@ -296,7 +300,47 @@ def test_a_broker_that_stays_away_is_told_of(tmp_path: Path) -> None:
             rows(reader)
 
 
+def test_several_processes_answer_alike_and_a_lost_one_is_replaced_where_it_was(tmp_path: Path) -> None:
+    with running_broker(tmp_path, BULK__PROCESSES="2") as broker:
+        broker.create("s")
+        broker.send("s", 200, body=BIG)
+        whole = part(broker, "s")
+        there = access(broker)
+        pids = broker.bulk_pids()
+        assert {f"http://{address}" for address in pids} == set(there.urls)
+        assert len(pids) == 2
+        reader = client(broker).read(whole, ["offset", "value"])
+        found = next(reader).column("offset").to_pylist()
+        lost = there.urls[0].removeprefix("http://")  # where the first task reads
+        os.kill(pids[lost], signal.SIGKILL)
+        broker.send("s", 1)  # the other one sees what is new
+        for batch in reader:
+            found += batch.column("offset").to_pylist()
+        assert found == list(range(1, 201))
+        assert len(rows(client(broker).read(whole._replace(until=202), ["offset"], whole=True))) == 201
+        assert access(broker) == there
+        replaced = broker.bulk_pids()
+        assert replaced.keys() == pids.keys()
+        assert [address for address in pids if replaced[address] != pids[address]] == [lost]
+
+
+def test_processes_with_a_fixed_port_have_the_ports_after_it(tmp_path: Path) -> None:
+    first = free_ports(2)
+    with running_broker(tmp_path, BULK__ADDRESS=f"127.0.0.1:{first}", BULK__PROCESSES="2") as broker:
+        assert access(broker).urls == [f"http://127.0.0.1:{first}", f"http://127.0.0.1:{first + 1}"]
+
+
+def free_ports(count: int) -> int:
+    """The first of some ports in a row that are free, below those of outgoing connections."""
+    for first in range(23_000, 30_000, count):
+        with suppress(OSError), ExitStack() as taken:
+            for port in range(first, first + count):
+                taken.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise AssertionError("no free ports found")
+
+
 def test_it_says_why_it_cannot_start(broker: RunningBroker, tmp_path: Path) -> None:
-    taken = access(broker).url.removeprefix("http://")
+    taken = access(broker).urls[0].removeprefix("http://")
     with running_broker(tmp_path, BULK__ADDRESS=taken) as other, pytest.raises(QuireError, match=r"bulk\.address"):
         access(other)

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from itertools import count
+from typing import NamedTuple
 
 import pytest
+from pyspark import TaskContext
 
 from quire.errors import BrokerUnreachable
 from quire.spark.batch_reader import BatchReader
@@ -126,3 +128,33 @@ def test_an_error_of_the_broker_that_passes_is_waited_for(server: CuttingServer)
     text = b'{"error": {"code": "store-failed", "text": "the disk does not answer", "data": {}}}'
     server.spoil = first(3, lambda path, content: Answer(503, text, len(text), "length"), "/read", "/lanes")
     assert batch_read(server) == list(range(1, RECORDS + 1))
+
+
+def test_a_read_goes_on_at_another_process(broker: RunningBroker, server: CuttingServer) -> None:
+    with CuttingServer(broker.url) as other:
+        server.also = [other.url]
+        server.spoil = every(cut(0.35, "length"), "/read")
+        assert batch_read(server) == list(range(1, RECORDS + 1))
+        assert server.paths.count("/read") == other.paths.count("/read") == 1
+
+
+def test_tasks_spread_over_the_processes(
+    broker: RunningBroker, server: CuttingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"broker.url": server.url, "subscribe": "s", "minPartitions": "4"}
+    with CuttingServer(broker.url) as other:
+        server.also = [other.url]
+        reader = BatchReader(Options.of(given, Use.READ), ["offset"])
+        for number, task in enumerate(reader.partitions(), 7):
+            monkeypatch.setattr(TaskContext, "get", lambda number=number: Running(number))
+            assert sum(len(batch) for batch in reader.read(task)) == RECORDS // 4
+        assert server.paths.count("/read") == other.paths.count("/read") == 2
+
+
+class Running(NamedTuple):
+    """Spark's context of a task that runs."""
+
+    number: int
+
+    def taskAttemptId(self) -> int:
+        return self.number

@@ -134,7 +134,7 @@ def test_a_replay_is_settled_once(
     run: Run, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[tuple[Plan, str]] = []
-    monkeypatch.setattr(replay, "send", lambda spark, plan, work, address: sent.append((plan, address)))
+    monkeypatch.setattr(replay, "send", lambda spark, plan, work, broker: sent.append((plan, broker["broker.url"])))
     frame(spark, [message(1), message(2), message(3)]).write.parquet(str(tmp_path / "source"))
     arguments = ("replay", tmp_path / "work", "--parquet", tmp_path / "source", "--where", "offset > 1", "--rate", 1)
     first = run(*arguments, "--broker", "http://127.0.0.1:1", "--output", "json")

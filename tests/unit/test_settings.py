@@ -240,3 +240,11 @@ def test_the_bulk_server_listens_on_the_host_of_http_unless_told_otherwise(http:
     own = given | {"QUIRE_BULK__ADDRESS": "127.0.0.1:7000"}
     assert load(None, own, {}).bulk.address == "127.0.0.1:7000"
     assert load(None, {}, {}).bulk.address == "127.0.0.1:0"
+
+
+def test_the_processes_of_the_bulk_server_need_a_port_each() -> None:
+    given = {"QUIRE_BULK__ADDRESS": "127.0.0.1:65534", "QUIRE_BULK__PROCESSES": "2"}
+    assert load(None, given, {}).bulk.processes == 2
+    with pytest.raises(InvalidSettings, match=r"bulk\.processes = 3 .* would be 65536"):
+        load(None, given | {"QUIRE_BULK__PROCESSES": "3"}, {})
+    assert load(None, {"QUIRE_BULK__PROCESSES": "3"}, {}).bulk.processes == 3

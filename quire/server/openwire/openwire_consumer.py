@@ -10,7 +10,6 @@ from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.queues.departure import Departure
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.addresses import Address, Scope
-from quire.broker.topics.durable_subscription import DurableSubscription
 from quire.broker.topics.topic import Topic
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern
@@ -139,12 +138,6 @@ class OpenWireConsumer:
     def single(self) -> Subscription | None:
         """Its subscription of the core; None if it has several, here or at other shards."""
         return None if self.is_part else self._subscription
-
-    @property
-    def is_unstored(self) -> bool:
-        """Whether it is the consumer of a durable subscription that is not stored yet."""
-        sources = [subscription.source for subscription in self.subscriptions]
-        return any([isinstance(source, DurableSubscription) and not source.has_been_stored for source in sources])
 
     def when_started(self, call: Callable[[], None]) -> bool:
         """Make a call when it is subscribed to everything; False if it is already."""

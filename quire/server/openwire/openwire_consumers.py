@@ -119,11 +119,6 @@ class OpenWireConsumers:
         consumer = self.find(info.consumer_id)
         return consumer is not None and consumer.when_started(call)
 
-    def is_unstored(self, info: ConsumerInfo) -> bool:
-        """Whether a consumer that was added has made a durable subscription that is not stored yet."""
-        consumer = self.find(info.consumer_id)
-        return consumer is not None and consumer.is_unstored
-
     def refused(self, subscription: Subscription) -> bool:
         """Messages that cannot be written for this client become dead letters: it could never take them.
 

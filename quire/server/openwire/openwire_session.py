@@ -238,14 +238,22 @@ class OpenWireSession(ClientSession):
             name = type(command).__name__
             raise ProtocolViolation(f"the broker takes no {name}", command=name)
         response = handler(command)
-        is_stored = not (isinstance(command, ConsumerInfo) and self.consumers.is_unstored(command))
-        if is_stored and type(command) in self._commands.at_once:
+        if type(command) in self._commands.at_once:
             if command.response_required:  # type: ignore[union-attr]
-                answer = partial(self.send_command, _answer(response, command))
-                if not (isinstance(command, ConsumerInfo) and self.consumers.when_started(command, answer)):
-                    answer()
+                self._answer_at_once(command, _answer(response, command))
         elif type(command) is not KeepAliveInfo:
             self._respond(command, response)
+
+    def _answer_at_once(self, command: Command, answer: Structure) -> None:
+        """Answer a command; of a consumer when it is subscribed to everything, and its subscription's name stored."""
+        if not isinstance(command, ConsumerInfo):
+            self.send_command(answer)
+            return
+        send = partial(self.send_command, answer)
+        if command.subscription_name is not None:
+            send = partial(self._core.confirm, self, [self.frame(answer)])
+        if not self.consumers.when_started(command, send):
+            send()
 
     def _confirm(self) -> None:
         """Have the responses of what was taken written when it is durable."""

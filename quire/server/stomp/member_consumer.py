@@ -68,6 +68,11 @@ class MemberConsumer(CommonConsumer):
         group.join(self._member)
         table.members[self.id] = self._member
 
+    @property
+    def is_unstored(self) -> bool:  # type: ignore[override]
+        """Whether it has made a group that is not stored yet."""
+        return self._member.group.is_unstored
+
     def unsubscribe(self) -> None:
         """The client wants it no more."""
         del self._table.members[self.id]

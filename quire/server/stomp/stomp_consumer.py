@@ -20,6 +20,7 @@ class StompConsumer(ABC):
     is_of_queue = False
     names_by_sequence = True  # whether acknowledgements name its messages by their sequence
     takes_runs = False  # whether they do, and each is about one message
+    is_unstored = False  # whether it has made a durable subscription or a group that is not stored yet
     not_rejectable = ""  # why its messages cannot be rejected
 
     def when_started(self, call: Callable[[], None]) -> bool:

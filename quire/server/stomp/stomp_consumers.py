@@ -92,9 +92,9 @@ class StompConsumers:
         return consumer is not None and consumer.when_started(call)
 
     def is_unstored(self, head: Head) -> bool:
-        """Whether a SUBSCRIBE frame that was taken has made a durable subscription that is not stored yet."""
+        """Whether a SUBSCRIBE frame has made a durable subscription or a group that is not stored yet."""
         consumer = self._by_id.get(head.headers.get("id", head.headers["destination"]))
-        return isinstance(consumer, SingleConsumer) and consumer.is_unstored
+        return consumer is not None and consumer.is_unstored
 
     def unsubscribe(self, head: Head) -> None:
         """An UNSUBSCRIBE frame; one that names a durable subscription removes it."""

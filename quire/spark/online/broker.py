@@ -8,12 +8,14 @@ from urllib.parse import urlencode
 
 import msgspec
 import pyarrow as pa
+from pyspark import TaskContext
 
 from quire.arrow.bulk_requests import LaneStates, ReadRequest, Trailer
 from quire.arrow.conditions import Condition
 from quire.arrow.lane_reader import LaneRange
 from quire.client.remote_error import remote_error
 from quire.errors import BrokerUnreachable, QuireError
+from quire.spark.online.credentials import NO_CREDENTIALS, Credentials
 from quire.spark.online.http import answer, content
 from quire.spark.online.patience import Patience
 from quire.spark.options import Options
@@ -25,29 +27,32 @@ T = TypeVar("T")
 
 
 class BulkAccess(msgspec.Struct):
-    """Where the bulk server is, and what it wants to see."""
+    """Where the processes of the bulk server are, and what they want to see."""
 
-    url: str
+    urls: list[str]
     token: str
 
 
 class Broker:
     """A broker's HTTP API and bulk server; ``patience`` limits retries, ``timeout`` each part of an answer, in s."""
 
-    def __init__(self, url: str, patience: float, timeout: float) -> None:
+    def __init__(self, url: str, patience: float, timeout: float, credentials: Credentials = NO_CREDENTIALS) -> None:
         self._url = url
+        self._credentials = credentials
         self._seconds = patience
         self._timeout = timeout
         self._access: BulkAccess | None = None
+        self._failures = 0  # how often a process of the bulk server did not answer
 
     @classmethod
     def of(cls, options: Options) -> Self:
         assert options.broker_url is not None
-        return cls(options.broker_url, options.read_timeout, options.fetch_timeout)
+        return cls(options.broker_url, options.read_timeout, options.fetch_timeout, Credentials.of(options))
 
     def put(self, path: str, body: object) -> None:
         """Set something, over the API. It is tried once."""
-        with answer("PUT", f"{self._url}/api/v1{path}", msgspec.json.encode(body), self._timeout) as response:
+        url = f"{self._url}/api/v1{path}"
+        with answer("PUT", url, msgspec.json.encode(body), self._timeout, self._credentials) as response:
             response.read()
 
     def lanes(self, kind: str | None = None) -> LaneStates:
@@ -101,12 +106,20 @@ class Broker:
     def _bulk(self, method: str, path: str, query: dict[str, object], body: bytes = b"") -> Iterator[HTTPResponse]:
         """A request to the bulk server (``answer``); the broker is asked where it is, unless that is known."""
         if self._access is None:
-            with answer("POST", f"{self._url}/api/v1/bulk", b"", self._timeout) as response:
+            with answer("POST", f"{self._url}/api/v1/bulk", b"", self._timeout, self._credentials) as response:
                 self._access = content(response, BulkAccess)
-        url = f"{self._access.url}{path}?{urlencode({**query, 'token': self._access.token})}"
+        place = self._access.urls[(_task_number() + self._failures) % len(self._access.urls)]
+        url = f"{place}{path}?{urlencode({**query, 'token': self._access.token})}"
         try:
             with answer(method, url, body, self._timeout) as response:
                 yield response
         except BrokerUnreachable:
-            self._access = None
+            self._access = None  # the broker starts again what has ended, but first it is another one's turn
+            self._failures += 1
             raise
+
+
+def _task_number() -> int:
+    """The number of Spark's task: tasks that run at a time have numbers in a row. Outside of tasks it is 0."""
+    context = TaskContext.get()
+    return 0 if context is None else context.taskAttemptId()

@@ -10,8 +10,8 @@ import msgspec
 
 from quire.arrow.failure import Failure
 from quire.client.remote_error import remote_error
-from quire.client.tls_trust import client_context
-from quire.errors import BrokerUnreachable
+from quire.errors import BrokerUnreachable, ProtocolViolation
+from quire.spark.online.credentials import NO_CREDENTIALS, Credentials
 
 T = TypeVar("T")
 
@@ -23,17 +23,22 @@ class ErrorAnswer(msgspec.Struct):
 
 
 @contextmanager
-def answer(method: str, url: str, body: bytes, timeout: float) -> Iterator[HTTPResponse]:
+def answer(
+    method: str, url: str, body: bytes, timeout: float, credentials: Credentials = NO_CREDENTIALS
+) -> Iterator[HTTPResponse]:
     """Send a request; yields its answer or raises its error. ``timeout`` is for each part of the answer."""
     parts = urlsplit(url)
     if parts.scheme == "https":
-        connection: HTTPConnection = HTTPSConnection(parts.netloc, timeout=timeout, context=client_context())
+        connection: HTTPConnection = HTTPSConnection(parts.netloc, timeout=timeout, context=credentials.context())
     else:
         connection = HTTPConnection(parts.netloc, timeout=timeout)
     response = None
     try:
         target = parts.path + (f"?{parts.query}" if parts.query else "")
-        connection.request(method, target, body or None, {"content-type": "application/json"})
+        headers = {"content-type": "application/json"}
+        if credentials.authorization:
+            headers["authorization"] = credentials.authorization
+        connection.request(method, target, body or None, headers)
         response = connection.getresponse()
         if response.status >= 400:
             raise _error(response)
@@ -63,6 +68,6 @@ def _error(response: HTTPResponse) -> Exception:
         detail = msgspec.json.decode(response.read(), type=ErrorAnswer).error
     except msgspec.MsgspecError:
         return BrokerUnreachable(f"the server is not a Quire broker: it answered {response.status} {response.reason}")
-    if response.status == 403:  # another bulk server listens there now
+    if response.status == 403 and detail.code == ProtocolViolation.code:  # another bulk server listens there now
         return BrokerUnreachable(detail.text)
     return remote_error(detail.code, detail.text, detail.data)

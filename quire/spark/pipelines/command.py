@@ -88,7 +88,22 @@ _cores = click.option(
 _memory = click.option(
     "--memory", metavar="SIZE", default="1g", show_default=True, help="The heap size of Spark on this machine."
 )
+LOGIN = {"user": "user", "password_file": "passwordFile", "token_file": "bearerTokenFile", "tls_ca": "tlsCa"}
+"""The options of a broker's login: as the commands have them, and as the data source does."""
+
 _place_options = (
+    click.option(
+        "--tls-ca", metavar="FILE",
+        help="A file with the authorities to trust with TLS.  [env: QUIRE_TLS_CA; default: the system's]",
+    ),
+    click.option(
+        "--token-file", metavar="FILE",
+        help="A file with a token to log in with, instead of a user.  [env: QUIRE_TOKEN, the token]",
+    ),
+    click.option(
+        "--password-file", metavar="FILE", help="A file with the user's password.  [env: QUIRE_PASSWORD_FILE]"
+    ),
+    click.option("--user", metavar="USER", help="The user to log in to the broker as.  [env: QUIRE_USER]"),
     click.option(
         "--option", "options", metavar="NAME=VALUE", multiple=True, help="An option for the reader. May be repeated."
     ),
@@ -97,7 +112,7 @@ _place_options = (
     ),
     click.option("--store", metavar="URL", help="A store, with or without a running broker, instead of --url."),
     click.option("--url", metavar="URL", help=f"A broker's HTTP API.  [env: QUIRE_URL; default: {DEFAULT_URL}]"),
-)
+)  # fmt: skip
 
 
 def spark_options(command: Command) -> Command:
@@ -114,7 +129,8 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if not (url or store or parquet):
             url = os.environ.get("QUIRE_URL") or DEFAULT_URL
-        command(place=Place(url, store, parquet, pairs(options, "--option")), **others)
+        login = {option: given for name, option in LOGIN.items() if (given := others.pop(name))}
+        command(place=Place(url, store, parquet, pairs(options, "--option"), login), **others)
 
     for option in _place_options:
         option(with_place)

@@ -19,13 +19,14 @@ class Place:
     """Where messages or ledger rows are: at a broker's HTTP address, in a store, or in a directory of Parquet files.
 
     Destinations to read stand with commas between them; ``LEDGER`` gives its rows. Parquet files are read whole.
-    ``options`` are more options for the reader.
+    ``options`` are more options for the reader, and ``login`` those that a broker needs to know who reads.
     """
 
     url: str | None = None
     store: str | None = None
     parquet: str | None = None
     options: dict[str, str] = field(default_factory=dict)
+    login: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len([place for place in (self.url, self.store, self.parquet) if place]) != 1:
@@ -68,7 +69,7 @@ class Place:
         return found
 
     def _options(self, subscribe: str, options: dict[str, str]) -> dict[str, str]:
-        where = {"broker.url": self.url} if self.url else {"store.url": self.store or ""}
+        where = {"broker.url": self.url, **self.login} if self.url else {"store.url": self.store or ""}
         return where | {"subscribe": subscribe} | options | self.options
 
 

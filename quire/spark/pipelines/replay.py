@@ -68,17 +68,17 @@ def replay(
     work = work if "://" in work else os.path.abspath(work)
     plan = _plan(spark, place, subscribe, where, target, rate, work)
     address = broker or os.environ.get("QUIRE_URL") or DEFAULT_URL
-    send(spark, plan, work, address)
+    send(spark, plan, work, {"broker.url": address, **place.login})
     if output == "json":
         print_json(plan._asdict())
     else:
         click.echo(f"sent {plan.messages} messages to {address}")
 
 
-def send(spark: SparkSession, plan: Plan, work: str, address: str) -> None:
-    """Send what a plan says, or the rest of it, to a broker."""
+def send(spark: SparkSession, plan: Plan, work: str, broker: dict[str, str]) -> None:
+    """Send what a plan says, or the rest of it, to a broker, by the options of the data source."""
     with live(spark, f"sending {plan.messages} messages"):
-        wait_for_last(start(batches(spark, work), plan, work, "quire", {"broker.url": address}), plan)
+        wait_for_last(start(batches(spark, work), plan, work, "quire", broker), plan)
 
 
 def start(

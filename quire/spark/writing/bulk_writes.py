@@ -5,6 +5,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from quire.spark.online.credentials import NO_CREDENTIALS, Credentials
 from quire.spark.online.http import answer, content
 from quire.spark.online.patience import Patience
 
@@ -19,8 +20,9 @@ class BulkWrites:
     for may be done although its answer was lost: rows that are staged twice do no harm, and a commit counts once.
     """
 
-    def __init__(self, url: str, patience: float) -> None:
+    def __init__(self, url: str, patience: float, credentials: Credentials = NO_CREDENTIALS) -> None:
         self._url = url
+        self._credentials = credentials
         self._patience = patience
 
     def write(self, rows: bytes) -> None:
@@ -42,7 +44,7 @@ class BulkWrites:
 
     def _post(self, path: str, body: bytes, timeout: float) -> dict[str, Any]:
         def post() -> dict[str, Any]:
-            with answer("POST", f"{self._url}/api/v1{path}", body, timeout) as response:
+            with answer("POST", f"{self._url}/api/v1{path}", body, timeout, self._credentials) as response:
                 return content(response, dict[str, Any])
 
         return Patience(self._patience, "writeTimeout").tried(post)

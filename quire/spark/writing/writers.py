@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from quire.errors import InvalidArgument, UnsupportedEnvironment
 from quire.spark.explaining import explaining
+from quire.spark.online.credentials import Credentials
 from quire.spark.options import Options
 from quire.spark.writing.bulk_writes import BulkWrites
 from quire.spark.writing.columns import check_columns, chunks
@@ -37,7 +38,7 @@ class RowWriter:
         if options.broker_url is None:
             raise InvalidArgument("an option is missing: give broker.url", options=["broker.url"])
         self._destination = None if options.destination is None else str(options.destination)
-        self._broker = BulkWrites(options.broker_url, options.write_timeout)
+        self._broker = BulkWrites(options.broker_url, options.write_timeout, Credentials.of(options))
         check_columns(schema, self._destination)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Staged:

@@ -42,11 +42,14 @@ _NAMES = {
 
 
 class Running(Launcher):
-    """A bulk server that runs, as far as the application can see."""
+    """A bulk server that runs, as far as the application can see; it listens everywhere."""
+
+    @property
+    def addresses(self) -> list[str]:
+        return ["0.0.0.0:8162", "0.0.0.0:8163"]
 
     async def start(self) -> None:
-        """It listens everywhere."""
-        self.address = "0.0.0.0:8162"
+        """It runs."""
 
 
 class Checked(StoreVerification):

@@ -116,6 +116,7 @@ class Group:
         self.retries: RetryQueue | None = None
         self.members: dict[str, GroupMember] = {}
         self.late = self.stale = self.fenced = 0
+        self._is_new = new
         self._restarted: set[int] = set()
         self._retry_epoch = 0
         self.partitions = [
@@ -134,6 +135,11 @@ class Group:
     def is_there(self) -> bool:
         """Whether it was not removed."""
         return not self.stream.is_deleted and self.stream.groups.get(self.name) is self
+
+    @property
+    def is_unstored(self) -> bool:
+        """Whether its first commit is not done yet: a crash forgets it. A reader is never stored, and not meant."""
+        return self._is_new and not self.partitions[0].has_been_stored
 
     @property
     def leases(self) -> Leases[MemberSubscription]:

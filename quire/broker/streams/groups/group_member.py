@@ -49,6 +49,10 @@ class MemberGroup(Protocol):
         """Whether it was not removed."""
 
     @property
+    def is_unstored(self) -> bool:
+        """Whether its first commit is not done yet."""
+
+    @property
     def leases(self) -> "Leases[MemberSubscription]":
         """How long members may have messages."""
 

@@ -59,9 +59,10 @@ class GroupPartition(LaneSubscription):
         stream, name, index = partition.destination.name, group.name, partition.index
         facts = {"stream": stream, "group": name, "partition": index}
         partition.start_after(finished.highest)
+        self._progress = PartitionProgress(group.stream, group.number, index)
         super().__init__(
             partition.core, partition, partition_keys(group.number, index), finished,
-            LaneState(count=_unfinished(partition, finished)), PartitionProgress(group.stream, group.number, index),
+            LaneState(count=_unfinished(partition, finished)), self._progress,
             (progress.dispatch_mark,), group.selector, group.policy, self._ledger(),
             DamageReport("group.damaged", f"group {name} of stream {stream}, partition {index}", facts),
             is_stored=group.is_stored,
@@ -91,6 +92,11 @@ class GroupPartition(LaneSubscription):
     def is_stored(self) -> bool:
         """Whether its group is there after a restart."""
         return self.group.is_stored
+
+    @property
+    def has_been_stored(self) -> bool:
+        """Whether a commit has stored something of it since it was made or loaded."""
+        return self._progress.is_stored
 
     @property
     def lag(self) -> int:

@@ -27,13 +27,18 @@ class FinishedStream(Protocol):
 
 
 class PartitionProgress:
-    """How far one group has come in one partition."""
+    """How far one group has come in one partition.
+
+    Attributes:
+        is_stored: whether a commit has stored something of it since it was made or loaded.
+    """
 
     def __init__(self, stream: FinishedStream, group: int, partition: int) -> None:
         self._stream = stream
         self._partition = partition
         self._key = partition_keys(group, partition).progress
         self._written: Progress | None = None
+        self.is_stored = False
 
     def write(self, part: QueuePart, dispatch_marks: list[int], batch: WriteBatch) -> None:
         """Put it into a batch, if it has changed."""
@@ -44,5 +49,6 @@ class PartitionProgress:
 
     def committed(self, part: QueuePart) -> None:
         """A commit is done: retention may let go what it has finished."""
+        self.is_stored = True
         if part.removals:
             self._stream.finished(self._partition)

@@ -43,18 +43,23 @@ def test_they_are_kept_over_the_end_of_the_connection_and_of_the_broker() -> Non
     assert client.messages() == []
 
 
-def test_a_new_subscription_is_answered_when_it_is_stored_and_a_known_one_at_once() -> None:
+@pytest.mark.parametrize(
+    "destination",
+    [T, ActiveMQTopic("prices.>"), ActiveMQTopic("stream://s")],
+    ids=["a topic", "a pattern", "a group of a stream"],
+)
+def test_a_new_subscription_is_answered_when_it_is_stored(destination: ActiveMQDestination) -> None:
     rig = Rig()
     client = rig.client(client_id="c")
-    client.request(info := client.consumer_info(T, subscription_name="s"))
-    rig.turn()
+    client.send("1", destination=ActiveMQTopic("prices.eu"))
+    rig.run()
+    client.take(Response)
+    client.request(client.consumer_info(destination, subscription_name="s"))
+    for _ in range(3):
+        rig.turn()
     assert client.take(Response) == []
     rig.commit()
     rig.run_turns()
-    assert len(client.take(Response)) == 1
-    client.remove(info.consumer_id)
-    client.request(client.consumer_info(T, subscription_name="s"))
-    rig.turn()
     assert len(client.take(Response)) == 1
 
 
