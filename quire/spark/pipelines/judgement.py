@@ -120,8 +120,13 @@ def disordered(histories: DataFrame) -> DataFrame:
 
 def counted(measures: DataFrame, *by: Column | str) -> DataFrame:
     """The ``COUNTS`` and the ``PERCENTILES`` of each latency, from the rows of ``judged`` and ``disordered``."""
+    return measures.groupBy(*by).agg(*sums())
+
+
+def sums() -> list[Column]:
+    """The same as aggregates."""
     counts = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS]
-    return measures.groupBy(*by).agg(*counts, *[_percentiles(name) for name in LATENCIES])
+    return counts + [_percentiles(name) for name in LATENCIES]
 
 
 def consumers(measures: DataFrame) -> DataFrame:

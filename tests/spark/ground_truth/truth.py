@@ -131,6 +131,12 @@ class Truth:
         assert bounds.keys() == set(COUNTS)
         return bounds
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether no count has bounds."""
+        bounds = [*self.counts().values(), *self.events().values()]
+        return all([bound.least == bound.most for bound in bounds])
+
     def events(self) -> dict[str, Bounds]:
         """How many events of each kind the ledger must have; ``seen``: dispatches less those that returned unseen."""
         stored = Bounds.exactly(len(self.stored))
