@@ -79,7 +79,7 @@ kind=${1:-run}
 environment=${2:-.venv}
 python=${3:-}
 case "$kind" in
-    run) what='.[console]' stamps="run dev" ;;
+    run) what='.[console,bulk]' stamps="run dev" ;;
     dev) what='.[dev]' stamps=dev ;;
     *) fail "say 'run' or 'dev', not '$kind'" ;;
 esac

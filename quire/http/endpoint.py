@@ -103,6 +103,7 @@ class Doors:
         self.xa = XaManagement(self.management)
         self.writes = BulkManagement(self.management)
         self.bulk = Launcher(service.store.url, service.settings)
+        service.security.watch(self.bulk.rights_changed)
         self.confirmations = Confirmations(service.clock)
         self.operations = Operations(service.broker)
         self.verification = StoreVerification(service.store.url, service.clock)

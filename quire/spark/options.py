@@ -67,16 +67,15 @@ class Options:
     password_file: str | None = _option(
         "passwordFile", TEXT, tuple(Use),
         "A file with the user's password. The driver reads it; executors do not need it. Default: `QUIRE_USER` and "
-        "`QUIRE_PASSWORD_FILE` of the environment.",
+        "`QUIRE_PASSWORD_FILE` in the driver's environment.",
     )  # fmt: skip
     bearer_token_file: str | None = _option(
         "bearerTokenFile", TEXT, tuple(Use),
-        "A file with a token to log in with, instead of a user. Default: the token in `QUIRE_TOKEN` of the environment.",
+        "A file with a token to log in with, instead of a user. Default: the token in `QUIRE_TOKEN`.",
     )  # fmt: skip
     tls_ca: str | None = _option(
         "tlsCa", TEXT, tuple(Use),
-        "A file with the authorities to trust with https, PEM. Default: `QUIRE_TLS_CA` of the environment, or the "
-        "system's.",
+        "A file with the authorities to trust with https, PEM. Default: `QUIRE_TLS_CA`, or the system's.",
     )  # fmt: skip
     tls_certificate: str | None = _option(
         "tlsCertificate", TEXT, tuple(Use),

@@ -19,7 +19,8 @@ import uvicorn
 from quire.arrow.failure import Failure
 from quire.clock import SystemClock
 from quire.errors import AddressInUse, QuireError, UnsupportedEnvironment
-from quire.http.bulk.handshake import Announcement, Instructions
+from quire.http.bulk.handshake import Announcement, Instructions, News, Question, Reply, RightsChanged, TlsRead
+from quire.http.bulk.rights import Rights
 from quire.http.http_connection import entrance_of
 from quire.logs import configure
 from quire.scheduler import Scheduler
@@ -48,7 +49,7 @@ def main() -> int:
     try:
         _serve(instructions)
     except QuireError as error:
-        _announce(Announcement(error=Failure.of(error)))
+        _say(Announcement(error=Failure.of(error)))
         return error.entry.exit
     return 0
 
@@ -57,12 +58,14 @@ def _serve(instructions: Instructions) -> None:
     try:
         from quire.http.bulk.bulk_server import BulkServer
     except ModuleNotFoundError as error:
-        text = f"reading in bulk needs {error.name}, which is not installed where the broker runs: install quire[spark]"
+        install = f"{sys.executable} -m pip install 'pyarrow>=18'"
+        text = f"reading in bulk needs {error.name}, which is not installed where the broker runs: run there {install}"
         raise UnsupportedEnvironment(text) from error
     listener = _listen(instructions.address)
     with open_for_reading(instructions.store) as (store, _):
         clock = SystemClock()
-        app = BulkServer(store, instructions.token, clock)
+        rights = Rights(instructions.secret, _say)
+        app = BulkServer(store, rights, clock)
         scheduler = Scheduler(clock)
         tls, limits = TlsContexts(TlsSettings(**instructions.tls)), LimitSettings(**instructions.limits)  # type: ignore[arg-type]
         connection: Any = partial(entrance_of, Lobby(Admission(limits), tls, clock, scheduler), HttpSettings())
@@ -71,16 +74,16 @@ def _serve(instructions: Instructions) -> None:
             server_header=False, proxy_headers=False,
         )  # fmt: skip
         host, port = listener.getsockname()[:2]
-        _announce(Announcement(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"))
-        asyncio.run(_run(app, uvicorn.Server(config), listener, scheduler, instructions.idle_limit, tls))
+        _say(Announcement(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"))
+        asyncio.run(_run(app, uvicorn.Server(config), listener, scheduler, instructions.idle_limit, tls, rights))
 
 
 async def _run(
     app: "BulkServer", server: uvicorn.Server, listener: socket.socket, scheduler: Scheduler, idle_limit: float,
-    tls: TlsContexts,
+    tls: TlsContexts, rights: Rights,
 ) -> None:  # fmt: skip
     """Serve until the broker is gone, or there was nothing to do for the time that was given."""
-    broker = asyncio.create_task(_end_of_input(tls))
+    broker = asyncio.create_task(_end_of_input(tls, rights))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not broker.done() and not serving.done() and app.idle_seconds < idle_limit:
         await asyncio.wait([broker, serving], timeout=CHECK_PERIOD, return_when=asyncio.FIRST_COMPLETED)
@@ -91,12 +94,18 @@ async def _run(
     await serving
 
 
-async def _end_of_input(tls: TlsContexts) -> None:
-    """Until the broker is gone; each line that it writes has the settings of TLS, read again."""
+async def _end_of_input(tls: TlsContexts, rights: Rights) -> None:
+    """Take in what the broker says, until it is gone."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
-        tls.reload(TlsSettings(**msgspec.json.decode(line)))
+        match msgspec.json.decode(line, type=News):
+            case Reply() as reply:
+                rights.answered(reply)
+            case RightsChanged():
+                rights.changed()
+            case TlsRead(settings):
+                tls.reload(TlsSettings(**settings))  # type: ignore[arg-type]
 
 
 def _listen(address: str) -> socket.socket:
@@ -109,8 +118,8 @@ def _listen(address: str) -> socket.socket:
         raise AddressInUse(text, address=address) from error
 
 
-def _announce(announcement: Announcement) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(announcement) + b"\n")
+def _say(line: Announcement | Question) -> None:
+    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
     sys.stdout.buffer.flush()
 
 

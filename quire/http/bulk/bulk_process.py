@@ -4,17 +4,21 @@ import asyncio
 import contextlib
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
 
 import msgspec
 
 from quire.client.remote_error import remote_error
 from quire.errors import AddressInUse, QuireError
-from quire.http.bulk.handshake import Announcement, Instructions
+from quire.http.bulk.handshake import Announcement, Instructions, News, Question, Reply
 from quire.logs import event
 from quire.server.child_environment import child_environment
 
 START_LIMIT = 30.0
 """How long the start of a process may take, in seconds."""
+
+MAX_LINE = 4 << 20
+"""How long a line of a process may be, in bytes: a question with the longest names fits."""
 
 STOP_LIMIT = 5.0
 """How long its end may take; then it is killed."""
@@ -25,12 +29,15 @@ class BulkProcess:
 
     Args:
         wanted: where it listens, ``host:port``; port 0 for a free one.
+        reply: answers what it asks.
     """
 
-    def __init__(self, wanted: str) -> None:
+    def __init__(self, wanted: str, reply: Callable[[Question], Reply]) -> None:
         self.address = ""  # where it listens, or did before it ended
         self._wanted = wanted
+        self._reply = reply
         self._process: Process | None = None
+        self._replying: asyncio.Task[None] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -49,8 +56,9 @@ class BulkProcess:
 
     async def _start(self, instructions: Instructions, address: str) -> None:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "quire.http.bulk", stdin=PIPE, stdout=PIPE, env=child_environment()
-        )
+            sys.executable, "-P", "-m", "quire.http.bulk", stdin=PIPE, stdout=PIPE, env=child_environment(),
+            limit=MAX_LINE,
+        )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -65,13 +73,22 @@ class BulkProcess:
         if not answer.address:
             raise QuireError("the bulk server did not start: see the broker's log")
         self._process, self.address = process, answer.address
+        self._replying = asyncio.create_task(self._answer(process))
         event("bulk.started", f"the bulk server listens on {answer.address}", pid=process.pid, address=answer.address)
 
-    def reload(self, tls: dict[str, str]) -> None:
-        """The settings of TLS were read again."""
+    def tell(self, news: News) -> None:
+        """Tell it something, if it runs."""
         process = self._process
         if process is not None and process.returncode is None and process.stdin is not None:
-            process.stdin.write(msgspec.json.encode(tls) + b"\n")
+            process.stdin.write(msgspec.json.encode(news) + b"\n")
+
+    async def _answer(self, process: Process) -> None:
+        """Answer what it asks, until it ends."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        while line := await process.stdout.readline():
+            reply = self._reply(msgspec.json.decode(line, type=Question))
+            process.stdin.write(msgspec.json.encode(reply) + b"\n")
 
     async def stop(self) -> None:
         """The broker goes down, and it does too."""
@@ -79,9 +96,11 @@ class BulkProcess:
         if process is None or process.returncode is not None:
             return
         assert process.stdin is not None
+        assert self._replying is not None
         process.stdin.close()
-        with contextlib.suppress(TimeoutError):
+        try:
             await asyncio.wait_for(process.wait(), STOP_LIMIT)
-            return
-        process.kill()
-        await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+        await self._replying

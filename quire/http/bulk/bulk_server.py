@@ -1,14 +1,13 @@
 """The bulk server's web application: what lanes there are, and their messages as Arrow record batches."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, TypeVar
 
 import msgspec
 import pyarrow as pa
 from starlette.applications import Starlette
-from starlette.concurrency import iterate_in_threadpool
+from starlette.concurrency import iterate_in_threadpool, run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -20,9 +19,19 @@ from quire.arrow.columns import COLUMNS, schema_of
 from quire.arrow.failure import Failure
 from quire.arrow.lane_reader import read
 from quire.clock import Clock
-from quire.errors import InvalidArgument, LimitExceeded, ProtocolViolation, QuireError
+from quire.destination import DestinationKind
+from quire.errors import (
+    AccessRefused,
+    BrokerUnreachable,
+    InvalidArgument,
+    LimitExceeded,
+    ProtocolViolation,
+    QuireError,
+    StreamReplaced,
+)
 from quire.http.answers import error_answer, failed, json_answer, not_found
-from quire.store.base import Store
+from quire.http.bulk.rights import Rights, UnknownReader
+from quire.store.base import LaneState, Store, StoredDestination
 from quire.store.positions import offset_at
 from quire.units import LARGEST
 
@@ -68,11 +77,12 @@ Query = TypeVar("Query", bound=msgspec.Struct)
 
 
 class BulkServer:
-    """The ASGI application. It serves only requests that have the token in their URL."""
+    """The ASGI application. It serves only requests that have a reader's token in their URL."""
 
-    def __init__(self, store: Store, token: str, clock: Clock) -> None:
+    def __init__(self, store: Store, rights: Rights, clock: Clock) -> None:
         self._store = store
-        self._token = token
+        self._rights = rights
+        self._owners: dict[int, str] = {}  # the destination of each lane that was asked for; a lane has only one ever
         self._clock = clock
         self._active = 0
         self._last = clock.monotonic()
@@ -84,7 +94,12 @@ class BulkServer:
                 Route("/offset", self._offset, methods=["GET"]),
                 Route("/read", self._read, methods=["POST"]),
             ],
-            exception_handlers={QuireError: failed, 403: _forbidden, HTTPException: not_found, Exception: failed},
+            exception_handlers={
+                QuireError: failed,
+                UnknownReader: _forbidden,
+                HTTPException: not_found,
+                Exception: failed,
+            },
         )
 
     @property
@@ -101,29 +116,43 @@ class BulkServer:
             self._active -= 1
             self._last = self._clock.monotonic()
 
-    def _lanes(self, request: Request) -> Response:
-        """All destinations with the states of their lanes, in one snapshot."""
-        self._check(request)
-        kind = _query(request, LanesQuery).kind
-        with self._store.snapshot() as reader:
-            found = [stored for stored in reader.destinations() if kind in (None, stored.kind)]
-            states = {lane: reader.lane_state(lane) for stored in found for lane in stored.lanes}
-        return json_answer(LaneStates(found, states))
+    async def _lanes(self, request: Request) -> Response:
+        """The destinations that one may read, with the states of their lanes, in one snapshot."""
+        reader = self._reader(request)
+        query = _query(request, LanesQuery)
+        found, states = await run_in_threadpool(self._look, query.kind)
+        readable = await self._rights.readable(reader, [_address(stored) for stored in found])
+        seen = [stored for stored in found if _address(stored) in readable]
+        return json_answer(LaneStates(seen, {lane: states[lane] for stored in seen for lane in stored.lanes}))
 
-    def _links(self, request: Request) -> Response:
-        self._check(request)
+    def _look(self, kind: str | None) -> tuple[list[StoredDestination], dict[int, LaneState]]:
+        """The destinations; the store has things of the broker's own too."""
+        kinds = [kind] if kind else list(DestinationKind)
+        with self._store.snapshot() as reader:
+            found = [stored for stored in reader.destinations() if stored.kind in kinds]
+            return found, {lane: reader.lane_state(lane) for stored in found for lane in stored.lanes}
+
+    async def _links(self, request: Request) -> Response:
+        reader = self._reader(request)
         query = _query(request, LinksQuery)
-        return json_answer(self._store.links(query.lane, query.start, query.limit))
+        is_there = await self._check(reader, query.lane)
+        if not is_there:
+            return json_answer([])
+        return json_answer(await run_in_threadpool(self._store.links, query.lane, query.start, query.limit))
 
-    def _offset(self, request: Request) -> Response:
+    async def _offset(self, request: Request) -> Response:
         """Where a time is in a lane (``offset_at``)."""
-        self._check(request)
+        reader = self._reader(request)
         query = _query(request, OffsetQuery)
+        await self._check(reader, query.lane)
+        return json_answer(await run_in_threadpool(self._offset_at, query))
+
+    def _offset_at(self, query: OffsetQuery) -> int:
         with self._store.snapshot() as reader:
-            return json_answer(offset_at(reader, query.lane, query.time))
+            return offset_at(reader, query.lane, query.time)
 
     async def _read(self, request: Request) -> Response:
-        self._check(request)
+        reader = self._reader(request)
         try:
             wanted = msgspec.json.decode(await _body(request), type=ReadRequest)
         except msgspec.MsgspecError as error:
@@ -131,32 +160,64 @@ class BulkServer:
         unknown = {*wanted.columns, *[condition.column for condition in wanted.conditions]} - COLUMNS.keys()
         if unknown or not wanted.columns:
             raise InvalidArgument(f"messages have the columns {', '.join(COLUMNS)}, not {sorted(unknown)}")
-        return StreamingResponse(self._in_turn(wanted), media_type=ARROW)
+        generation = self._rights.generation
+        is_there = await self._check(reader, wanted.part.lane)
+        chunks = self._chunks(wanted, generation) if is_there else _nothing(wanted)
+        return StreamingResponse(self._in_turn(chunks), media_type=ARROW)
 
-    async def _in_turn(self, wanted: ReadRequest) -> AsyncIterator[memoryview | bytes]:
+    async def _in_turn(self, chunks: Iterator[memoryview | bytes]) -> AsyncIterator[memoryview | bytes]:
         async with self._turns:
-            async for chunk in iterate_in_threadpool(self._chunks(wanted)):
+            async for chunk in iterate_in_threadpool(chunks):
                 for start in range(0, len(chunk), PIECE):
                     yield chunk[start : start + PIECE]
 
-    def _chunks(self, wanted: ReadRequest) -> Iterator[memoryview | bytes]:
-        """The answer to a read, made as fast as it is taken: a chunk for each batch."""
+    def _chunks(self, wanted: ReadRequest, generation: int) -> Iterator[memoryview | bytes]:
+        """The answer to a read, made as fast as it is taken: a chunk for each batch, until rights change."""
         yield memoryview(schema_of(wanted.columns).serialize())
         failure = None
         try:
             conditions = wanted.typed_conditions()
             batches = read(self._store, wanted.part, wanted.columns, conditions, whole=wanted.whole)
-            yield from map(_serialized, batches)
+            for batch in batches:
+                if generation != self._rights.generation:
+                    raise BrokerUnreachable("rights have changed during the read: ask again")
+                yield _serialized(batch)
         except QuireError as error:
             failure = Failure.of(error)
         except (ValueError, TypeError, pa.ArrowException) as error:  # values that their columns do not have
             failure = Failure.of(InvalidArgument(f"a condition cannot be applied: {error}"))
         yield END_OF_STREAM + msgspec.json.encode(Trailer(failure))
 
-    def _check(self, request: Request) -> None:
-        """Refuse who does not know the token."""
-        if not secrets.compare_digest(request.query_params.get("token", "").encode(), self._token.encode()):
-            raise HTTPException(403)
+    def _reader(self, request: Request) -> str:
+        """Who asks."""
+        return self._rights.reader_of(request.query_params.get("token", ""))
+
+    async def _check(self, reader: str, lane: int) -> bool:
+        """Refuse a lane that one may not read; whether there is such a lane."""
+        if lane not in self._owners:
+            found, _ = await run_in_threadpool(self._look, None)
+            self._owners = {number: _address(stored) for stored in found for number in stored.lanes}
+        destination = self._owners.get(lane)
+        if destination is None:
+            return False
+        if destination not in await self._rights.readable(reader, [destination]):
+            text = f"the user may not read {destination}"
+            raise AccessRefused(text, action="read", destination=destination)
+        return True
+
+
+def _address(stored: StoredDestination) -> str:
+    return f"{stored.kind}://{stored.name}"
+
+
+def _nothing(wanted: ReadRequest) -> Iterator[memoryview | bytes]:
+    """The answer to a read of what is not there."""
+    failure, part = None, wanted.part
+    if wanted.whole:
+        text = f"partition {part.partition} of {part.destination} is not there any more: it was deleted"
+        failure = Failure.of(StreamReplaced(text, destination=part.destination, partition=part.partition, end=1))
+    yield memoryview(schema_of(wanted.columns).serialize())
+    yield END_OF_STREAM + msgspec.json.encode(Trailer(failure))
 
 
 def _serialized(batch: pa.RecordBatch) -> memoryview:

@@ -1,23 +1,27 @@
 """Starts a broker's bulk server when it is asked for it, and ends it with the broker."""
 
 import asyncio
-import secrets
 from dataclasses import asdict, replace
 
 from quire.errors import InvalidArgument
 from quire.http.bulk.bulk_process import BulkProcess
-from quire.http.bulk.handshake import Instructions
+from quire.http.bulk.handshake import Instructions, RightsChanged, TlsRead
+from quire.http.bulk.readers import Readers
 from quire.settings import Settings, split_address
 
 
 class Launcher:
-    """The bulk server of one broker: some processes, each of which can answer everything."""
+    """The bulk server of one broker: some processes, each of which can answer everything.
+
+    Attributes:
+        readers: who may read.
+    """
 
     def __init__(self, store: str, settings: Settings) -> None:
-        self.token = secrets.token_urlsafe(24)  # who has it may read
+        self.readers = Readers()
         self._store = store
         self._settings = settings
-        self._processes = [BulkProcess(address) for address in _addresses(settings)]
+        self._processes = [BulkProcess(address, self.readers.reply) for address in _addresses(settings)]
         self._starting = asyncio.Lock()
 
     @property
@@ -42,7 +46,7 @@ class Launcher:
     def _instructions(self) -> Instructions:
         settings = self._settings
         return Instructions(
-            self._store, settings.bulk.address, self.token, settings.bulk.idle_limit, settings.log.format,
+            self._store, settings.bulk.address, self.readers.secret, settings.bulk.idle_limit, settings.log.format,
             settings.log.level, asdict(settings.tls), asdict(settings.limits),
         )  # fmt: skip
 
@@ -50,7 +54,12 @@ class Launcher:
         """The settings were read again: so are the certificates."""
         self._settings = replace(self._settings, tls=settings.tls)
         for process in self._processes:
-            process.reload(asdict(settings.tls))
+            process.tell(TlsRead(asdict(settings.tls)))
+
+    def rights_changed(self) -> None:
+        """Users, rules or tokens have changed."""
+        for process in self._processes:
+            process.tell(RightsChanged())
 
     async def stop(self) -> None:
         """The broker goes down, and they do too."""

@@ -111,7 +111,7 @@ class Broker:
         place = self._access.urls[(_task_number() + self._failures) % len(self._access.urls)]
         url = f"{place}{path}?{urlencode({**query, 'token': self._access.token})}"
         try:
-            with answer(method, url, body, self._timeout) as response:
+            with answer(method, url, body, self._timeout, self._credentials.without_login()) as response:
                 yield response
         except BrokerUnreachable:
             self._access = None  # the broker starts again what has ended, but first it is another one's turn

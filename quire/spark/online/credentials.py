@@ -5,7 +5,7 @@ import functools
 import os
 import ssl
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -40,6 +40,10 @@ class Credentials:
             _content(options.tls_ca or os.environ.get(CA), "tlsCa"),
             _content(options.tls_certificate or os.environ.get(CERTIFICATE), "tlsCertificate"),
         )
+
+    def without_login(self) -> "Credentials":
+        """The same for a server that wants a token of its own."""
+        return replace(self, authorization="")
 
     def context(self) -> ssl.SSLContext:
         """What to connect with (``quire.client.tls_trust.client_context``)."""

@@ -72,7 +72,7 @@ TABLE: dict[str, set[str]] = {
     "GET /schedule": MONITOR, "DELETE /schedule": OPERATE, "DELETE /schedule/{id}": OPERATE,
     "GET /xa": MONITOR, "POST /xa/{xid}/commit": OPERATE, "POST /xa/{xid}/rollback": OPERATE,
     "DELETE /xa/{xid}": OPERATE,
-    "POST /bulk": ADMINISTER, "POST /write": WRITE, "POST /write/stages": WRITE, "GET /write/stages": MONITOR,
+    "POST /bulk": LOGIN, "POST /write": WRITE, "POST /write/stages": WRITE, "GET /write/stages": MONITOR,
     "POST /write/commit": LOGIN, "POST /write/discard": LOGIN,
     "GET /users": ADMINISTER, "POST /users": ADMINISTER, "PUT /users/{user}": ADMINISTER,
     "PUT /users/{user}/password": ADMINISTER, "DELETE /users/{user}": ADMINISTER,

@@ -10,6 +10,7 @@ import pytest
 from quire.errors import StoreFull
 from quire.http import broker as broker_endpoints
 from quire.http.app import ENDPOINTS
+from quire.http.bulk.rights import Rights
 from quire.http.endpoint import Endpoint
 from quire.store.urls import shown
 from tests.unit.http.conftest import Api, prepare, watch_disk
@@ -223,7 +224,8 @@ def test_page_names_every_endpoint() -> None:
 def test_a_bulk_server_that_listens_everywhere_is_where_the_broker_was_reached(api: Api) -> None:
     api.application.doors.bulk = running = Running("memory:", api.stepped.settings)
     answer = api.call("POST", "/bulk").json()
-    assert answer == {"urls": ["http://127.0.0.1:8162", "http://127.0.0.1:8163"], "token": running.token}
+    assert answer["urls"] == ["http://127.0.0.1:8162", "http://127.0.0.1:8163"]
+    assert Rights(running.readers.secret, print).reader_of(answer["token"])
 
 
 def test_a_store_in_memory_is_not_read_in_bulk(api: Api) -> None:
