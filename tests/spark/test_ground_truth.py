@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from quire.spark.pipelines.place import LEDGER, Place
 from tests.spark.ground_truth.acts import Acts
-from tests.spark.ground_truth.comparison import BREAKS, compared, shown
+from tests.spark.ground_truth.comparison import BREAKS, compared
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -21,10 +21,9 @@ def test_every_count_is_that_of_the_clients_and_a_broken_ledger_shows(spark: Spa
         depths = acts.depths()
     finally:
         acts.broker.kill()
-    counts = compared(acts.truths, ledger, depths)
-    assert [count for count in counts if not count.is_right] == []
-    planted = {"dead_lettered", "expired", "removed", "earlier", "redelivered", "out_of_order", "open"}
-    assert planted <= {count.name for count in counts if count.found}
-    found = shown(acts.truths, ledger, depths)
-    assert set(found) == set(BREAKS)
-    assert [fault for fault, differing in found.items() if not differing] == []
+    found = compared(acts.truths, ledger, depths)
+    assert found.wrong == []
+    planted = {"dead_lettered", "expired", "removed", "earlier", "redelivered", "out_of_order"}
+    assert planted <= {count.name for count in found.counts if count.found}
+    assert set(found.shown) == set(BREAKS)
+    assert found.missed == []

@@ -16,7 +16,7 @@ import quire.spark
 from quire.spark.pipelines.place import LEDGER, Place
 from quire.spark.pipelines.printing import Table, print_table
 from tests.spark.ground_truth.acts import Acts
-from tests.spark.ground_truth.comparison import Count, compared, shown
+from tests.spark.ground_truth.comparison import Count, compared
 
 
 def main() -> None:
@@ -37,17 +37,15 @@ def main() -> None:
             depths = acts.depths()
         finally:
             acts.broker.kill()
-    counts = compared(acts.truths, ledger, depths)
-    print_table(Console(width=160), "Counts: of clients, and of the audit", _table(counts))
-    wrong = [count for count in counts if not count.is_right]
-    loose = [count for count in counts if count.true.least != count.true.most]
-    print(f"{acts.kills} kills, {ledger.count()} events, {len(counts)} counts, {len(loose)} of them with bounds")
-    print(f"counts that are wrong: {len(wrong)}")
-    found = shown(acts.truths, ledger, depths)
-    for fault, differing in found.items():
-        print(f"{fault}: {', '.join([count.name for count in differing]) or 'NOT FOUND'}")
+    found = compared(acts.truths, ledger, depths)
     spark.stop()
-    sys.exit(1 if wrong or not all(found.values()) else 0)
+    print_table(Console(width=160), "Counts: of clients, and of the audit", _table(found.counts))
+    loose = [count for count in found.counts if count.true.least != count.true.most]
+    print(f"{acts.kills} kills, {len(found.counts)} counts, {len(loose)} of them with bounds")
+    print(f"counts that are wrong: {len(found.wrong)}")
+    for fault, counts in found.shown.items():
+        print(f"{fault}: {', '.join([count.name for count in counts]) or 'NOT FOUND'}")
+    sys.exit(1 if found.wrong or found.missed else 0)
 
 
 def _table(counts: list[Count]) -> Table:

@@ -27,17 +27,6 @@ class Count(NamedTuple):
         return self.true.least <= self.found <= self.true.most
 
 
-def compared(truths: Truths, ledger: DataFrame, depths: Mapping[str, int]) -> list[Count]:
-    """The counts of an audit of a ledger and its numbers of events, each beside the truth."""
-    counts: list[Count] = []
-    for kind, subscriber in {"queue://": None, **SUBSCRIBERS}.items():
-        own = events(ledger, subscriber).where(F.col("destination").startswith(kind))
-        found = _audited(own, depths)
-        names = [name for name in truths.destinations if name.startswith(kind)]
-        counts += [count for name in names for count in _counts(name, truths[name], *found.get(name, _NOTHING))]
-    return counts
-
-
 class Break(NamedTuple):
     """A fault of a ledger: it lacks an event, or has one twice."""
 
@@ -61,37 +50,56 @@ BREAKS = [
 """Each event of a ledger lost, and told twice."""
 
 
-def shown(truths: Truths, ledger: DataFrame, depths: Mapping[str, int]) -> dict[Break, list[Count]]:
-    """Which counts are wrong in a ledger with each of the faults. All these ledgers are audited as one."""
-    rows = ledger.orderBy("position").collect()
-    exact = [name for name in truths.destinations if truths[name].is_exact and name.startswith("queue://")]
-    copies: list[Row] = []
-    places: dict[Break, str] = {}
-    for fault in BREAKS:
-        name = next(name for name in exact for row in rows if (row["destination"], row["event"]) == (name, fault.event))
-        places[fault] = name
-        faulty = fault.of([row for row in rows if row["destination"] == name])
-        copies += [Row(**row.asDict() | {"destination": f"{name} {fault}"}) for row in faulty]
-    expected = {f"{name} {fault}": depths[name] for fault, name in places.items()}
-    found = _audited(events(ledger.sparkSession.createDataFrame(copies, ledger.schema)), expected)
-    return {
-        fault: [count for count in _counts(name, truths[name], *found[f"{name} {fault}"]) if not count.is_right]
-        for fault, name in places.items()
-    }
+class Comparison(NamedTuple):
+    """The counts of a ledger, and for each fault which counts of a ledger with this fault are wrong."""
+
+    counts: list[Count]
+    shown: dict[Break, list[Count]]
+
+    @property
+    def wrong(self) -> list[Count]:
+        return [count for count in self.counts if not count.is_right]
+
+    @property
+    def missed(self) -> list[Break]:
+        return [fault for fault, counts in self.shown.items() if not counts]
 
 
-_NOTHING: tuple[dict[str, Any], dict[str, int]] = ({}, {})
-
-
-def _audited(rows: DataFrame, depths: Mapping[str, int]) -> dict[str, tuple[dict[str, Any], dict[str, int]]]:
-    """What an audit counts for each destination, and how many events of each kind there are."""
+def compared(truths: Truths, ledger: DataFrame, depths: Mapping[str, int]) -> Comparison:
+    """Audit a ledger and ledgers with each of the faults, all in one, and compare the counts with the truth."""
+    places, copies = _broken(truths, ledger)
+    names = {name: name for name in truths.destinations} | {f"{name} {fault}": name for fault, name in places.items()}
+    rows = copies
+    for kind, subscriber in {"queue://": None, **SUBSCRIBERS}.items():
+        rows = rows.unionByName(events(ledger, subscriber).where(F.col("destination").startswith(kind)))
     rows = rows.persist()
     numbers: dict[str, dict[str, int]] = {}
     for row in rows.groupBy("destination", "event").count().collect():
         numbers.setdefault(row["destination"], {})[row["event"]] = row["count"]
-    found = report(histories(rows), wanted=Expectations(depths))
+    wanted = Expectations({name: depths[of] for name, of in names.items() if of in depths})
+    audited = {row["destination"]: row for row in report(histories(rows), wanted=wanted).destinations}
     rows.unpersist()
-    return {row["destination"]: (row, numbers[row["destination"]]) for row in found.destinations}
+    found = {name: _counts(of, truths[of], audited.get(name, {}), numbers.get(name, {})) for name, of in names.items()}
+    return Comparison(
+        [count for name in truths.destinations for count in found[name]],
+        {fault: [count for count in found[f"{name} {fault}"] if not count.is_right] for fault, name in places.items()},
+    )
+
+
+def _broken(truths: Truths, ledger: DataFrame) -> tuple[dict[Break, str], DataFrame]:
+    """For each fault the queue that has it, if possible one whose counts have no bounds, and copies of these queues."""
+    rows = ledger.orderBy("position").collect()
+    queues = [name for name in truths.destinations if name.startswith("queue://")]
+    queues.sort(key=lambda name: not truths[name].is_exact)
+    copies: list[Row] = []
+    places: dict[Break, str] = {}
+    for fault in BREAKS:
+        having = {row["destination"] for row in rows if row["event"] == fault.event}
+        name = next(name for name in queues if name in having)
+        places[fault] = name
+        faulty = fault.of([row for row in rows if row["destination"] == name])
+        copies += [Row(**row.asDict() | {"destination": f"{name} {fault}"}) for row in faulty]
+    return places, ledger.sparkSession.createDataFrame(copies, ledger.schema)
 
 
 def _counts(name: str, truth: Truth, row: Mapping[str, Any], numbers: Mapping[str, int]) -> list[Count]:

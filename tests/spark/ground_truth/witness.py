@@ -1,6 +1,7 @@
 """A STOMP client that notes what it sends and what it gets. It does one thing at a time, so that nothing is unclear."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from benchmarks.stomp_client import Message
 from quire.cli.perf.link import ANSWER_LIMIT, Link
@@ -46,7 +47,7 @@ class Witness:
         truth = self._truths[destination]
         truth.send(keys)
         for key in keys:
-            self._send(destination, key, headers, lambda key=key: truth.sent.update({key: True}))
+            self._send(destination, key, headers, partial(truth.sent.__setitem__, key, True))
 
     def transact(self, destination: str, keys: list[str], *, commit: bool) -> None:
         """Send messages in a transaction, and commit or abort it. ``wait`` waits until that is done."""
@@ -56,7 +57,7 @@ class Witness:
             truth.send(keys)
         for key in keys:
             self._send(destination, key, f"transaction:{name}\n", None)
-        done = (lambda: truth.sent.update(dict.fromkeys(keys, True))) if commit else None
+        done = partial(truth.sent.update, dict.fromkeys(keys, True)) if commit else None
         self._ask(f"{'COMMIT' if commit else 'ABORT'}\ntransaction:{name}\n", done)
 
     def _send(self, destination: str, key: str, headers: str, done: Callable[[], None] | None) -> None:
@@ -74,7 +75,7 @@ class Witness:
             key = key_of(message)
             truth.acknowledged[key] = False
             self.held.remove(message)
-            self._ask(f"ACK\nid:{message.header('ack')}\n", lambda key=key: truth.acknowledged.update({key: True}))
+            self._ask(f"ACK\nid:{message.header('ack')}\n", partial(truth.acknowledged.__setitem__, key, True))
 
     def reject(self, messages: Sequence[Message]) -> None:
         """Tell the broker that messages cannot be processed; ``wait`` waits until it knows."""

@@ -7,6 +7,7 @@ in the stream once and with the right sum, and each replayed message in the queu
 """
 
 import argparse
+import math
 import sys
 import tempfile
 from pathlib import Path
@@ -24,13 +25,14 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50, help="how many [50]")
     parser.add_argument("--seed", type=int, default=1, help="of what is random [1]")
     parser.add_argument("--pause", type=float, default=2.0, help="the longest time before a kill, in seconds [2]")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="kill nothing after so long [no limit]")
     given = parser.parse_args()
     random, clock = Random(given.seed), SystemClock()
     victims = random.choices(list(VICTIMS), list(VICTIMS.values()), k=given.kills)
     began = clock.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         killing = Killing(Path(directory), given.seed, given.kills)
-        killing.run(victims, given.pause)
+        killing.run(victims, given.pause, given.seconds)
         spark = quire.spark.session(
             spark__ui__enabled="false", spark__ui__showConsoleProgress="false", spark__sql__shuffle__partitions="2"
         )

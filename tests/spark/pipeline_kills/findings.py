@@ -3,12 +3,14 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pyspark.sql import SparkSession
 
 from tests.spark.pipeline_kills import queries
 from tests.spark.target_broker import TargetBroker
+
+T = TypeVar("T")
 
 
 class Window(NamedTuple):
@@ -16,8 +18,8 @@ class Window(NamedTuple):
 
     start: int
     key: int
-    count: int
-    sum: int
+    numbers: int
+    total: int
 
 
 class Findings(NamedTuple):
@@ -26,7 +28,7 @@ class Findings(NamedTuple):
     numbers: int
     windows: int
     replayed: int
-    wrong: dict[str, list[object]]
+    wrong: dict[str, list[Any]]
 
     def __str__(self) -> str:
         return f"{self.numbers} numbers, {self.windows} windows, {self.replayed} messages replayed"
@@ -47,7 +49,7 @@ def findings(spark: SparkSession, broker: TargetBroker, work: Path, far: int) ->
     rows = spark.read.parquet(str(work / queries.PARQUET / "files")).collect()
     files = Counter([Window(**row.asDict()) for row in rows])
     replayed = [int(body) for body in stored[queries.REPLAYED]]
-    wrong = {
+    wrong: dict[str, list[Any]] = {
         "files": _differing(_before(files, far), expected),
         "stream": _differing(_before(sums, far), expected),
         "replay": _differing(Counter(replayed), Counter(range(len(replayed)))),
@@ -71,5 +73,5 @@ def _before(windows: Counter[Window], far: int) -> Counter[Window]:
     return Counter({window: times for window, times in windows.items() if window.start < far})
 
 
-def _differing(found: Counter[object], expected: Counter[object]) -> list[object]:
+def _differing(found: Counter[T], expected: Counter[T]) -> list[tuple[T, int, int]]:
     return [(row, found[row], expected[row]) for row in found | expected if found[row] != expected[row]]

@@ -49,8 +49,8 @@ def windows(spark: SparkSession, url: str) -> DataFrame:
     found = numbers.groupBy(
         F.window("time", f"{WINDOW} seconds").alias("window"), (F.col("number") % KEYS).alias("key")
     )
-    totals = found.agg(F.count("*").alias("count"), F.sum("number").alias("sum"))
-    return totals.select(F.unix_seconds("window.start").alias("start"), "key", "count", "sum")
+    totals = found.agg(F.count("*").alias("numbers"), F.sum("number").alias("total"))
+    return totals.select(F.unix_seconds("window.start").alias("start"), "key", "numbers", "total")
 
 
 def start_windows(spark: SparkSession, url: str, work: Path, query: str, *, finish: bool) -> StreamingQuery:
@@ -59,7 +59,7 @@ def start_windows(spark: SparkSession, url: str, work: Path, query: str, *, fini
     if query == PARQUET:
         writer = found.writeStream.format("parquet").option("path", str(work / query / "files"))
     else:
-        body = F.to_json(F.struct("start", "key", "count", "sum")).alias("value")
+        body = F.to_json(F.struct("start", "key", "numbers", "total")).alias("value")
         writer = found.select(body).writeStream.format("quire").option("broker.url", url).option("destination", SUMS)
     writer = writer.option("checkpointLocation", str(checkpoint(work, query))).outputMode("append").queryName(query)
     trigger = {"availableNow": True} if finish else {"processingTime": "200 milliseconds"}
