@@ -50,8 +50,10 @@ operations: setup-dev  ## Large operations: for how long the event loop is busy 
 scenario: setup-dev  ## What a broker must pass, with a broker of its own: `make scenario NAME=groups`
 	$(BIN)/python -m benchmarks.scenarios $(or $(NAME),--help)
 
-screenshots: setup-tests  ## The pictures of the console in docs/images, made anew
+screenshots: setup-tests  ## The pictures of the console and of the reports in docs/images, made anew
 	$(BIN)/python -m tests.acceptance.console.screenshots
+	@scripts/setup-java.sh
+	$(BIN)/python -m tests.spark.report_pictures
 
 pipeline-demo: setup-dev  ## 200,000 orders to a consumer that comes and goes, and the audit of the ledger
 	@scripts/setup-java.sh

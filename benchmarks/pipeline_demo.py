@@ -2,13 +2,14 @@
 
 A broker of its own is started, with the ledger on. The scenario ``reconnect`` sends orders of a shop that does not
 exist, while a consumer leaves again and again without a word. Then the pipeline ``audit`` reads the ledger from the
-broker, and its verdict stands beside that of the scenario, which has counted for itself.
+broker. The last table has what the scenario counted for itself beside what the ledger says, and why a figure differs.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import click
 
@@ -26,9 +27,22 @@ from quire.spark.pipelines.audit_printing import print_report
 from quire.spark.pipelines.audit_report import Expectations, Verdict
 from quire.spark.pipelines.command import console, start_session
 from quire.spark.pipelines.place import Place
+from quire.spark.pipelines.printing import Table, print_table
 
 MEMORY_LIMIT = 16_000_000
 """How much memory the broker has for messages, in bytes: a fraction of what is sent."""
+
+_HEADINGS = ["figure", "consumer", "ledger", ""]
+_DIFFERENT = "DIFFERENT"
+_BOTH = [
+    ("messages", "messages", "committed"),
+    ("delivered", "received", "delivered"),
+    ("never delivered, or lost", "missing", "lost"),
+    ("delivered again without the flag", "unflagged_duplicates", "duplicated_unflagged"),
+    ("out of order", "out_of_order", "out_of_order"),
+    ("left in the queue, or open", "left_in_the_queue", "open"),
+]
+"""What both count: in words, by the name of the scenario's figure, and by that of the audit's count."""
 
 ENVIRONMENT = {**Reconnect.ENVIRONMENT, "QUIRE_POLICY__LEDGER": "true"}
 
@@ -71,7 +85,22 @@ def demo(context: click.Context, messages: int, seed: int) -> None:
         audited = run(spark, Place(url=broker.api.url), AuditOptions(Expectations(drained=True)))
         print_report(audited, console())
         spark.stop()
-    context.exit(counted or int(audited.verdict is Verdict.NOT_OK))
+        comparison = compared({finding.figure: round(finding.value) for finding in findings}, audited.total)
+        print_table(console(), "The consumer's counts and the ledger's", Table(_HEADINGS, comparison))
+    differ = any([row[-1] == _DIFFERENT for row in comparison])
+    context.exit(counted or int(differ or audited.verdict is Verdict.NOT_OK))
+
+
+def compared(consumer: Mapping[str, int], ledger: Mapping[str, Any]) -> list[list[object]]:
+    """A row for each figure: as the consumer counted it, as the ledger has it, and whether they agree or why not."""
+    rows: list[list[object]] = []
+    for text, figure, count in _BOTH:
+        agree = "equal" if consumer[figure] == ledger[count] else _DIFFERENT
+        rows.append([text, consumer[figure], ledger[count], agree])
+    unread = ledger["redelivered"] - consumer["redelivered"]
+    why = "equal" if not unread else f"{unread} were on their way when the consumer left" if unread > 0 else _DIFFERENT
+    rows.append(["deliveries with the flag", consumer["redelivered"], ledger["redelivered"], why])
+    return rows
 
 
 if __name__ == "__main__":

@@ -236,6 +236,10 @@ class _Soak:
 
     def _shard_of(self, queue: str) -> int:
         status, place = self._call(f"/cluster/places/queue/{queue}")
+        deadline = time.monotonic() + LAST_SECONDS
+        while status == 503 and time.monotonic() < deadline:  # its process is starting
+            time.sleep(0.1)
+            status, place = self._call(f"/cluster/places/queue/{queue}")
         assert status == 200, place
         return int(place["shard"])
 

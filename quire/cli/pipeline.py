@@ -21,6 +21,7 @@ PIPELINES = {
     "archive": Pipeline("archive", "Copy messages to Parquet files."),
     "audit": Pipeline("audit", "Audit a delivery ledger."),
     "dead-letters": Pipeline("dead_letters", "Analyse dead letters."),
+    "latency": Pipeline("latency", "Measure latencies by a delivery ledger."),
     "replay": Pipeline("replay", "Replay messages, each exactly once."),
 }
 

@@ -52,6 +52,7 @@ class ConnectedSession(Session):
         held: whether its input waits, for room or for its turn.
         is_logged_in: whether it has shown who it is.
         guard: what it may do, once it is logged in.
+        is_blameless: whether its connection ended by no fault of its own: that counts as no failed delivery.
         user_id: the user whose name its messages get; empty if that is not asked for.
     """
 
@@ -64,6 +65,7 @@ class ConnectedSession(Session):
         self.connected_at = broker.core.clock.now_ms()
         self.client_id: str | None = None
         self.held = False
+        self.is_blameless = False
         self.is_logged_in = False
         self.user_id = ""
         self.is_closed = False

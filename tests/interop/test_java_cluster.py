@@ -7,16 +7,25 @@ from tests.interop.java_client import JavaClient, scenario_names
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 # A restart of a cluster takes seconds, and both lines connect again in the same way: one of them is enough for that.
-CASES = [
-    pytest.param((client, "cluster"), name, id=f"{client}-{name}")
-    for client in ("client5", "client6")
-    for name in scenario_names()
-    if client == "client6" or not name.startswith("Restarts.")
-]
+RESTARTS = [name for name in scenario_names() if name.startswith("Restarts.")]
+OTHERS = [name for name in scenario_names() if name not in RESTARTS]
 
 
-@pytest.mark.parametrize(("java_client", "scenario"), CASES, indirect=["java_client"], scope="session")
+@pytest.mark.parametrize("scenario", OTHERS)
+@pytest.mark.parametrize(
+    "java_client", [("client5", "cluster"), ("client6", "cluster")], indirect=True, ids="-".join, scope="session"
+)
 def test_scenario(java_client: JavaClient, scenario: str) -> None:
+    passes(java_client, scenario)
+
+
+@pytest.mark.parametrize("scenario", RESTARTS)
+@pytest.mark.parametrize("java_client", [("client6", "cluster")], indirect=True, ids="-".join, scope="session")
+def test_restart(java_client: JavaClient, scenario: str) -> None:
+    passes(java_client, scenario)
+
+
+def passes(java_client: JavaClient, scenario: str) -> None:
     result = java_client.run(scenario)
     if result.result == "skipped":
         pytest.skip(result.text)

@@ -1,5 +1,6 @@
 """The archive has every row once, also after a kill."""
 
+import random
 import signal
 import subprocess
 import sys
@@ -8,10 +9,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from quire.clock import ManualClock
 from quire.errors import InvalidArgument
+from quire.spark.pipelines.archive_directory import ArchiveDirectory, DataFile
 from quire.spark.pipelines.archive_files import Archive
+from quire.spark.pipelines.archive_layout import Layout
+from quire.spark.pipelines.archive_list import ArchiveList
+from quire.spark.pipelines.place import Place
 from tests.docs.pages import ROOT
-from tests.spark.message_rows import frame, message
+from tests.spark.message_rows import FIRST, frame, message
+
+DAY_AFTER = round(FIRST.timestamp() * 1000) + 3_600_000
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -30,6 +38,16 @@ def write_source(spark: SparkSession, source: Path, files: range) -> None:
     for number in files:
         rows = [message(10 * number + offset) for offset in range(1, 11)]
         frame(spark, rows).coalesce(1).write.mode("append").parquet(str(source))
+
+
+def dies(*_: object) -> None:
+    raise RuntimeError("died before the list was replaced")
+
+
+def left_over(spark: SparkSession, directory: Path) -> set[str]:
+    """The files that are in no list."""
+    files = ArchiveDirectory(spark, str(directory))
+    return {file.url for file in files.files()} ^ {file.url for file in ArchiveList(files).entries()}
 
 
 def offsets(spark: SparkSession, directory: Path) -> list[int]:
@@ -51,6 +69,7 @@ def test_a_killed_archive_goes_on_without_a_row_twice(spark: SparkSession, tmp_p
     archive = Archive(spark, str(directory))
     archive.start(stream_of(spark, source)).awaitTermination()
     assert archive.written == 20
+    assert not left_over(spark, directory)
     assert offsets(spark, directory) == list(range(1, 31))
     write_source(spark, source, range(3, 4))
     archive.start(stream_of(spark, source)).awaitTermination()
@@ -91,19 +110,77 @@ def test_a_batch_read_that_died_before_its_mark_is_done_again(
 ) -> None:
     archive = Archive(spark, str(tmp_path))
     archive.add(frame(spark, [message(1)]))
-    write = archive.write
-
-    def write_and_die(rows: DataFrame, number: int) -> None:
-        write(rows, number)
-        raise RuntimeError("died after its rows")
-
     with monkeypatch.context() as patched:
-        patched.setattr(archive, "write", write_and_die)
-        with pytest.raises(RuntimeError, match="died after"):
+        patched.setattr(ArchiveList, "publish", dies)
+        with pytest.raises(RuntimeError, match="died"):
             archive.add(frame(spark, [message(1), message(2)]))
-    assert offsets(spark, tmp_path) == [1, 2]
+    assert offsets(spark, tmp_path) == [1]
     archive.add(frame(spark, [message(1), message(2), message(3)]))
     assert offsets(spark, tmp_path) == [1, 2, 3]
+    assert not left_over(spark, tmp_path)
+
+
+def test_small_files_of_closed_days_are_merged_and_every_reader_sees_each_message_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock(DAY_AFTER)
+    directory = tmp_path / "archive"
+    archive = Archive(spark, str(directory), clock=clock)
+    for number in range(3):  # offsets from 7 on are of the day after
+        archive.add(frame(spark, [message(offset + number, partition=number) for offset in (1, 4, 7)]))
+    expected = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    began_before = spark.read.parquet(str(directory))
+    with monkeypatch.context() as patched:
+        patched.setattr(ArchiveList, "publish", dies)
+        with pytest.raises(RuntimeError, match="died"):
+            archive.compact()
+    assert offsets(spark, directory) == expected
+    files = ArchiveDirectory(spark, str(directory))
+    for url in left_over(spark, directory):
+        files.touch(DataFile(url, 0, 0), clock.now_ms())
+    archive.compact()
+    # Two files of the closed day become one. The latest batch and the open day stay as they are.
+    assert archive.merged == 2
+    assert [row.offset for row in began_before.orderBy("offset").collect()] == expected
+    directory = directory.rename(tmp_path / "moved")
+    clock.advance(2 * 3600)
+    Archive(spark, str(directory), clock=clock).compact()
+    assert offsets(spark, directory) == expected
+    assert not left_over(spark, directory)
+    assert len(list(directory.glob("batch=-1/**/*.parquet"))) == 1
+    with pytest.raises(InvalidArgument, match="was compacted"):
+        Place(parquet=str(directory)).read_stream(spark)
+
+
+def test_files_have_the_target_size_and_the_columns_that_were_asked_for(spark: SparkSession, tmp_path: Path) -> None:
+    dice = random.Random(1)
+    rows = [
+        message(offset, headers={"type": "ab"[offset % 2]}, value=dice.randbytes(1000), timestamp=FIRST)
+        for offset in range(1, 101)
+    ]
+    source = frame(spark, rows).coalesce(1)
+    layout = Layout(("day", "hour", "headers.type"), file_size=20_000)
+    Archive(spark, str(tmp_path), layout).add(source)
+    sizes = [path.stat().st_size for path in tmp_path.glob("batch=0/day=2026-01-31/hour=23/type=a/*.parquet")]
+    assert len(sizes) == 3
+    assert max(sizes) < 30_000
+    read = spark.read.parquet(str(tmp_path)).where("type = 'b'").select("destination", "offset")
+    assert sorted(row.offset for row in read.collect()) == list(range(1, 101, 2))
+    with pytest.raises(InvalidArgument, match="is partitioned by day, hour, type, and stays so"):
+        Archive(spark, str(tmp_path)).add(source)
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("headers.key", "there is another column key"),
+        ("batch", "another column batch"),
+        ("colour", "there is no column"),
+    ],
+)
+def test_columns_that_cannot_be_are_refused(spark: SparkSession, column: str, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        Layout((column,)).divided(frame(spark, [message(1)]))
 
 
 def test_streams_and_batch_reads_do_not_mix(spark: SparkSession, tmp_path: Path) -> None:

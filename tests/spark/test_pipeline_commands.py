@@ -83,7 +83,7 @@ def test_an_audit_that_is_not_ok_exits_with_1_and_says_why(run: Run, ledger: Pat
     result = run("audit", "--parquet", ledger, "--drained")
     assert result.exit_code == 1
     assert "queue://orders: 1 lost" in result.stdout
-    assert result.stdout.splitlines()[-1] == "NOT OK"
+    assert result.stdout.splitlines()[-1] == "NOT OK: 1 lost"
 
 
 def test_an_audit_for_programs_goes_on_where_it_was(run: Run, ledger: Path, tmp_path: Path) -> None:
@@ -120,14 +120,44 @@ def test_a_store_is_archived_with_headers_and_the_next_run_takes_what_came_since
     assert [(row.offset, row.headers["n"]) for row in rows] == [(1, "1"), (2, "2"), (3, "3")]
 
 
+def test_an_archive_is_compacted_by_its_next_run_or_alone(run: Run, spark: SparkSession, tmp_path: Path) -> None:
+    source, directory = tmp_path / "source", tmp_path / "archive"
+    for offset in (1, 2, 3):
+        frame(spark, [message(offset)]).write.mode("append").parquet(str(source))
+        result = run("archive", directory, "--parquet", source, *(["--compact"] if offset == 3 else []))
+    assert "archived 1 rows" in result.stdout
+    assert "merged 2 small files" in result.stdout
+    assert run("archive", directory, "--compact").stdout.splitlines() == [
+        f"archived 0 rows to {directory}", "merged 0 small files",
+    ]  # fmt: skip
+    assert spark.read.parquet(str(directory)).count() == 3
+
+
+def test_latencies_for_people_and_programs(run: Run, good: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert "delivery to acknowledgement" in run("latency", "--parquet", good, "--report", page).stdout
+    assert "send to acknowledgement" in page.read_text("utf-8")
+    found = json.loads(run("latency", "--parquet", good, "--output", "json").stdout)
+    assert found["destinations"][0]["handling"] == {"count": 2, "p50": 5, "p95": 5, "p99": 5, "max": 5}
+
+
 def test_dead_letters_for_people_and_programs(run: Run, spark: SparkSession, tmp_path: Path) -> None:
     frame(spark, [message(1, "queue://DLQ")]).write.parquet(str(tmp_path / "letters"))
     page = tmp_path / "page.html"
     result = run("dead-letters", "--parquet", tmp_path / "letters", "--report", page)
     assert "1 dead letters" in result.stdout
-    assert '<img alt="Dead letters by cause" src="data:image/svg+xml;base64,' in page.read_text("utf-8")
+    assert "<h2>By cause</h2>" in page.read_text("utf-8")
     found = json.loads(run("dead-letters", "--parquet", tmp_path / "letters", "--output", "json").stdout)
     assert found["causes"][0]["cause"] == "unknown"
+
+
+def test_dead_letters_are_read_from_all_dead_letter_queues_of_a_store(run: Run, tmp_path: Path) -> None:
+    url = f"lmdb://{tmp_path}/store"
+    names = ["ActiveMQ.DLQ", "ActiveMQ.DLQ.Queue.orders", "%DLQ%billing", "orders"]
+    with stored.opened(url) as store:
+        stored.fill(store, {f"queue://{name}": [[stored.message(1)]] for name in names})
+    found = json.loads(run("dead-letters", "--store", url, "--output", "json").stdout)
+    assert sorted(row["destination"] for row in found["queues"]) == sorted(f"queue://{name}" for name in names[:3])
 
 
 def test_a_replay_is_settled_once(
@@ -156,7 +186,8 @@ def test_what_spark_was_told_is_what_the_user_is_told(run: Run, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "arguments", [("audit",), ("audit", "--work", "w"), ("archive", "d"), ("replay", "d"), ("dead-letters",)]
+    "arguments",
+    [("audit",), ("audit", "--work", "w"), ("archive", "d"), ("replay", "d"), ("dead-letters",), ("latency",)],
 )
 def test_missing_files_are_an_error_that_names_them(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
@@ -176,6 +207,9 @@ def test_missing_files_are_an_error_that_names_them(
         (("audit", "--parquet", "x", "--depth", "orders=many"), "not a number of messages"),
         (("audit", "--parquet", "x", "--window", "soon"), "is not a duration"),
         (("archive", "d"), "give --destination NAME or --ledger"),
+        (("archive", "d", "--compact", "--partition-by", "destination"), "needs day among the columns"),
+        (("archive", "d", "--ledger", "--file-size", "big"), "is not a size"),
+        (("archive", "d", "--compact", "--follow", "1m"), "--follow is for streams"),
         (("archive", "d", "--parquet", "x", "--ledger"), "--parquet is archived as a whole"),
         (("archive", "d", "--destination", "orders", "--follow", "1s"), "--follow is for streams"),
         (("replay", "d"), "give --destination with"),
@@ -218,7 +252,7 @@ def test_without_spark_a_pipeline_says_what_to_install() -> None:
     assert "is not installed, and pipelines need it: pip install 'quire[spark]'" in refused.stderr
 
 
-@pytest.mark.parametrize("name", ["archive", "audit", "dead_letters", "replay"])
+@pytest.mark.parametrize("name", ["archive", "audit", "dead_letters", "latency", "replay"])
 def test_a_pipeline_is_a_program_of_its_own(name: str) -> None:
     shown = subprocess.run(
         [sys.executable, "-m", f"quire.spark.pipelines.{name}", "--help"],

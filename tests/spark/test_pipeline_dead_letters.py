@@ -1,6 +1,7 @@
 """What the pipeline says of dead letters."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,10 +9,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire.broker import dead_letter
 from quire.spark.pipelines import letters as columns
+from quire.spark.pipelines.letter_destinations import letter_destinations, named_by
 from quire.spark.pipelines.letters import letters
 from quire.spark.pipelines.letters_report import LettersReport, report
 from quire.spark.pipelines.pages import letters_page
+from quire.spark.pipelines.place import Place
 from tests.spark.message_rows import FIRST, frame, message
+from tests.spark.running_broker import running_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -61,8 +65,8 @@ def test_origins_are_written_as_everywhere(found: LettersReport) -> None:
 def test_ages_count_from_when_the_message_was_sent(found: LettersReport) -> None:
     assert [(row["age"], row["count"]) for row in found.ages] == [
         ("less than a minute", 1),
-        ("less than a week", 2),
-        ("30 days or more", 1),
+        ("less than 3 days", 2),
+        ("less than 90 days", 1),
     ]
 
 
@@ -75,6 +79,36 @@ def test_samples_are_the_latest_of_each_cause_with_text_if_they_have_any(found: 
     }
 
 
+def test_samples_have_the_headers_that_the_sender_gave(spark: SparkSession) -> None:
+    headers = {dead_letter.CAUSE: "no such article", "type": "order", "region": "north"}
+    nothing_else = frame(spark, [message(1, "queue://DLQ", headers=headers)])
+    (sample,) = report(letters(nothing_else, NOW), 1).samples
+    assert sample["headers"] == {"type": "order", "region": "north"}
+
+
+def test_dead_letter_queues_are_those_of_the_policies_and_of_groups() -> None:
+    policies = [
+        {"dead_letter_queue": "dead", "queue_prefix": "DLQ.", "queue_suffix": ".old"},
+        {"topic_prefix": "", "topic_suffix": ".dead"},
+    ]
+    of_policies, of_defaults = named_by(policies), named_by([{}])
+    names = [
+        "queue://dead", "queue://DLQ.orders.old", "topic://prices.dead", "queue://%DLQ%billing", "queue://ActiveMQ.DLQ",
+        "queue://ActiveMQ.DLQ.Queue.orders", "queue://orders", "stream://dead",
+    ]  # fmt: skip
+    # Of the second policy all but its affixes of topics is the default.
+    assert [of_policies(name) for name in names] == [True] * 6 + [False, False]
+    assert [of_defaults(name) for name in names] == [False] * 3 + [True] * 3 + [False, False]
+
+
+def test_a_broker_says_where_its_dead_letters_are(tmp_path: Path) -> None:
+    with running_broker(tmp_path, POLICY__DEAD_LETTER_QUEUE="dead", POLICY__QUEUE_PREFIX="DLQ.") as broker:
+        for name in ("dead", "DLQ.orders", "%25DLQ%25billing", "orders", "ActiveMQ.DLQ"):
+            broker.api.call("PUT", f"/queues/{name}")
+        found = letter_destinations(Place(url=broker.url))
+    assert sorted(found) == ["queue://%DLQ%billing", "queue://DLQ.orders", "queue://dead"]
+
+
 def test_a_chart_over_time_has_few_points_and_all_letters(found: LettersReport) -> None:
     assert sum(row["count"] for row in found.times) == 4
     assert len(found.times) == 3
@@ -85,7 +119,8 @@ def test_the_page_has_what_was_found_and_none_of_it_as_html(found: LettersReport
     assert "delivery failed 3 times" in page
     assert "<script" not in page
     assert "&lt;script&gt;" in page
-    assert page.count("<img alt=") == page.count('src="data:image/svg+xml;base64,') == 5
+    assert page.count("<picture>") == 1
+    assert page.count('<div class="bars">') == 4
 
 
 def test_no_dead_letters_make_a_page_too(spark: SparkSession) -> None:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from quire.spark.pipelines.audit_report import AuditReport
-from quire.spark.pipelines.charts import bar_chart, line_chart
+from quire.spark.pipelines.charts import line_chart
 from quire.spark.pipelines.judgement import COUNTS, LATENCIES
 from quire.spark.pipelines.pages import audit_page
 from quire.spark.pipelines.printing import time_text
@@ -36,7 +36,9 @@ def paths(image: ElementTree.Element, kind: str) -> list[list[tuple[float, float
 def test_a_line_chart_is_well_formed_and_starts_at_zero() -> None:
     start = 1_700_000_000_000
     sent = {start: 0, start + 600_000: 25, start + 1_200_000: 50}
-    image = drawn(line_chart({"sent": sent, "lost & found": {start + 300_000: 20}}))
+    charts = line_chart({"sent": sent, "lost & found": {start + 300_000: 20}})
+    assert "lost & found" in texts(drawn(charts.narrow))
+    image = drawn(charts.wide)
     assert {"0", "15", "45", "22:20", "22:30", "2023-Nov-14", "sent", "lost & found"} <= set(texts(image))
     bottom = max(y for _, y in paths(image, "patch")[1])
     line = next(line for line in paths(image, "line2d") if len(line) == 3)
@@ -47,42 +49,49 @@ def test_a_line_chart_is_well_formed_and_starts_at_zero() -> None:
 
 @pytest.mark.slow
 def test_charts_of_nothing_are_charts() -> None:
-    for chart in (
-        line_chart({"sent": {}}), line_chart({"zero": {1: 0}}), bar_chart({}), bar_chart({"a": 0}),
-    ):  # fmt: skip
-        assert paths(drawn(chart), "patch")
-
-
-def test_bars_are_as_long_as_their_values() -> None:
-    image = drawn(bar_chart({"a" * 60: 40_000, "<b>": 10_000}))
-    longest, short = [max(x for x, _ in bar) - min(x for x, _ in bar) for bar in paths(image, "patch")[2:4]]
-    assert round(longest / short, 3) == 4
-    assert texts(image) == ["a" * 37 + "…", "<b>", "40,000", "10,000"]
+    for chart in (line_chart({"sent": {}}), line_chart({"zero": {1: 0}})):
+        assert paths(drawn(chart.wide), "patch")
 
 
 def test_a_chart_shows_whatever_names_there_are() -> None:
     names = ["$\\frac$ and $x$", "control \x1b[1m\n", "日本", "&amp;</svg><script>"]
-    assert texts(drawn(bar_chart(dict.fromkeys(names, 1))))[:4] == [
-        "$\\frac$ and $x$", "control \\x1b[1m\\n", "日本", "&amp;</svg><script>",
-    ]  # fmt: skip
+    shown = texts(drawn(line_chart({name: {1: 1, 2: 2} for name in names}).wide))
+    assert shown[-4:] == ["$\\frac$ and $x$", "control \\x1b[1m\\n", "日本", "&amp;</svg><script>"]
+
+
+def page_of(*windows: dict[str, Any]) -> str:
+    row: dict[str, Any] = {"destination": "queue://<img src=x onerror=alert(1)>"} | dict.fromkeys(COUNTS, 12345)
+    row |= dict.fromkeys(LATENCIES) | {"waited": [1, 2, 3, None]}
+    consumer = {"destination": "d", "consumer": "<b>", "acknowledged": 1, "handled": [1, 2, 3, 4]}
+    report = AuditReport(row, [row], [row | window for window in windows], [consumer], 0, ["<u>one</u>"], [])
+    return audit_page(report, "<i>subtitle</i>")
 
 
 @pytest.mark.slow
 def test_a_page_shows_what_it_is_given_as_text() -> None:
-    row: dict[str, Any] = {"destination": "queue://<img src=x onerror=alert(1)>"} | dict.fromkeys(COUNTS, 12345)
-    row |= dict.fromkeys(LATENCIES) | {"waited": [1, 2, 3, None]}
-    consumer = {"destination": "d", "consumer": "<b>", "acknowledged": 1, "handled": [1, 2, 3, 4]}
-    window = row | {"start": 0, "final": False}
-    report = AuditReport(row, [row], [window], [consumer], 0, ["<u>one</u>"], [])
-    page = audit_page(report, "<i>subtitle</i>")
+    page = page_of({"start": 0, "final": False}, {"start": 60_000, "final": True})
     for tag in ("<i>", "<b>", "<u>", "<img src=x"):
         assert tag not in page
-    assert "&lt;img src=x onerror=alert(1)&gt;" in page
-    assert '<td class="number">12,345</td>' in page
-    assert '<td class="text">-</td>' in page
-    assert "1970-01-01 00:00:00 (not complete)" in page
+    assert "&lt;img src=<wbr>x onerror=<wbr>alert(1)&gt;" in page
+    assert '<td class="number" data-heading="sent"><span>12,345</span></td>' in page
+    assert '<td class="text" data-heading="max"><span>-</span></td>' in page
+    assert "1970-<wbr>01-<wbr>01 00:<wbr>00:<wbr>00 (not complete)" in page
     assert page.count("<ul>") == 1
-    assert page.count('src="data:image/svg+xml;base64,') == page.count("src=") - 3 == 2
+    assert page.count("<picture>") == 2
+    assert page.count('"data:image/svg+xml;base64,') == 4
+
+
+def test_a_single_window_has_bars_and_no_line() -> None:
+    page = page_of({"start": 0, "final": True})
+    assert "<picture>" not in page
+    assert page.count('<div class="bars">') == 2
+    assert '<div class="bar" style="width: 85.0%"></div>12,345</div>' in page
+
+
+def test_names_are_broken_behind_separators_only() -> None:
+    row = {"destination": "queue://orders.europe"} | dict.fromkeys(COUNTS, 0) | dict.fromkeys(LATENCIES)
+    page = audit_page(AuditReport(row, [row], [], []), "")
+    assert "queue://<wbr>orders.<wbr>europe" in page
 
 
 def test_times_are_in_utc() -> None:

@@ -46,7 +46,7 @@ def test_open_messages_are_not_lost_until_somebody_says_what_is_there() -> None:
     counted = row(committed=10, acknowledged=7, open=3)
     assert verdict(counted).verdict is Verdict.NO_FAULT
     compared = verdict(counted, wanted=Expectations({"queue://orders": 1}))
-    assert (compared.verdict, compared.sentence) == (Verdict.NOT_OK, "NOT OK")
+    assert (compared.verdict, compared.sentence) == (Verdict.NOT_OK, "NOT OK: 2 lost, 1 open")
     assert (compared.total["open"], compared.total["lost"]) == (1, 2)
     assert compared.reasons == ["queue://orders: 2 lost: committed, without an end, and not in the destination"]
 
@@ -77,6 +77,13 @@ def test_each_fault_is_a_reason(fault: str) -> None:
     report = verdict(row(committed=1, acknowledged=1), row("queue://bad") | {fault: 2})
     assert len(report.reasons) == 1
     assert report.reasons[0].startswith("queue://bad: 2 ")
+    assert report.sentence.startswith("NOT OK: 2 ")
+
+
+def test_what_is_no_fault_makes_no_window_bad() -> None:
+    window = row(out_of_order=1)
+    bad = [AuditReport(window, [window], [window], [], any_order=any_order).bad_windows for any_order in (False, True)]
+    assert bad == [[window], []]
 
 
 @pytest.mark.parametrize("fact", ["earlier", "sent"])
@@ -97,3 +104,4 @@ def test_a_ledger_without_committed_messages_proves_nothing(rows: list[dict[str,
     assert (report.verdict, report.reasons[-1]) == (
         Verdict.NOT_OK, "the ledger has no committed messages: nothing is proved"
     )  # fmt: skip
+    assert report.sentence == "NOT OK: nothing is proved"

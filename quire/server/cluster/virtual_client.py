@@ -26,6 +26,7 @@ class VirtualTransport(asyncio.Transport):
         self._inside = protocol
         self._pieces: deque[bytes] = deque()
         self._is_paused = self._is_delivering = self._is_full = self._has_ended = self._is_lost = False
+        self._error: QuireError | None = None
 
     # The virtual connection calls these.
 
@@ -44,6 +45,7 @@ class VirtualTransport(asyncio.Transport):
     def ended(self, error: QuireError | None) -> None:
         """The entry has closed it, or the link is lost; what was said before is read all the same, if it is read."""
         self._has_ended = True
+        self._error = error
         if error is not None or self._is_full:  # output that never leaves would hold the input up for ever
             self._forget()
         self._deliver()
@@ -118,7 +120,7 @@ class VirtualTransport(asyncio.Transport):
     def _lose(self) -> None:
         if not self._is_lost:
             self._is_lost = True
-            self._inside.connection_lost(None)
+            self._inside.connection_lost(self._error)
 
 
 class VirtualClient(ClientTransport):
@@ -142,6 +144,12 @@ class VirtualClient(ClientTransport):
         doors.opened += 1
         self._session = connections[self] = doors.session(self)
         self._session.vouch(access)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone; with an error the link is lost, and the client has done nothing."""
+        if self._session is not None:
+            self._session.is_blameless = error is not None
+        super().connection_lost(error)
 
     @property
     def unread(self) -> int:

@@ -192,7 +192,11 @@ class OpenWireMember(OpenWireConsumer):
         self._end_pull()
         self._return_unseen(last_seen)
         self._table.members.discard(self._member)
-        self._member.group.connection_lost(self._member, cause, lost=self._session.is_closed)
+        self._member.group.connection_lost(self._member, cause, lost=self._was_lost)
+
+    @property
+    def _was_lost(self) -> bool:
+        return self._session.is_closed and not self._session.is_blameless
 
     def _return_unseen(self, last_seen: int) -> None:
         """What the application has not seen comes back as if it had not been given out.

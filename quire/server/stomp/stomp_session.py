@@ -279,7 +279,7 @@ class StompSession(ClientSession):
         super().closed()
         self._state = State.CLOSED
         self._connect_timer.cancel()
-        self._leave("the consumer's connection was lost", lost=True)
+        self._leave("the consumer's connection was lost", lost=not self.is_blameless)
         if self._has_connected:
             self._has_connected = False
             self._tell_stopped()

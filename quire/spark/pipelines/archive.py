@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 from quire.destination import written
 from quire.errors import InvalidArgument
 from quire.spark.pipelines.archive_files import Archive
+from quire.spark.pipelines.archive_layout import Layout
 from quire.spark.pipelines.command import (
     PipelineCommand,
     duration,
@@ -13,6 +14,7 @@ from quire.spark.pipelines.command import (
     place_options,
     print_json,
     run_alone,
+    size,
     spark_options,
     start_session,
     wait_for,
@@ -34,43 +36,66 @@ from quire.spark.pipelines.place import LEDGER, Place
     callback=duration,
     help="Archive new messages at this interval, until Ctrl-C. Streams only.",
 )
+@click.option(
+    "--partition-by",
+    metavar="COLUMNS",
+    default="destination,day",
+    show_default=True,
+    help="The columns of the directories: destination, day, hour, partition, ..., or headers.NAME.",
+)
+@click.option(
+    "--file-size", metavar="SIZE", callback=size, default="128m", show_default=True, help="The target size of a file."
+)
+@click.option("--compact", is_flag=True, help="Merge the small files of days that are over.")
 @spark_options
 @output_option
 def archive(
-    directory: str, place: Place, names: tuple[str, ...], ledger: bool, follow: float | None, cores: int, memory: str,
-    output: str,
+    directory: str, place: Place, names: tuple[str, ...], ledger: bool, follow: float | None, partition_by: str,
+    file_size: int, compact: bool, cores: int, memory: str, output: str,
 ) -> None:  # fmt: skip
-    """Copy messages to Parquet files in DIR, by destination and day.
+    """Copy messages to Parquet files in DIR, by destination and day or by other columns.
 
     The next run on the same DIR continues where the last one ended, even if that was killed, without duplicates.
 
     Streams of a broker are read in streaming mode. Queues, topics and stores are read once, and the next run archives
     the messages sent since.
+
+    --compact merges the small files of the days that are over, after the run, or with --follow once a day. Without
+    --destination and --ledger it only compacts.
     """
-    subscribe = _destinations(names, ledger, place)
+    layout = Layout(tuple(partition_by.split(",")), file_size)
+    if compact and "day" not in layout.columns:
+        raise click.UsageError("--compact needs day among the columns of --partition-by")
+    is_reading = bool(names or ledger or place.parquet or not compact)
+    subscribe = _destinations(names, ledger, place) if is_reading else []
     is_stream = place.can_stream and not any(name.startswith(("queue:", "topic:")) for name in subscribe)
-    if follow is not None and not is_stream:
+    if follow is not None and not (is_stream and is_reading):
         raise click.UsageError("--follow is for streams of a broker")
     spark = start_session("archive", cores, memory)
-    rows = run(spark, place, ",".join(subscribe), directory, follow, is_stream=is_stream)
+    archive = Archive(spark, directory, layout, is_daily=compact and follow is not None)
+    if is_reading:
+        run(spark, archive, place, ",".join(subscribe), follow, is_stream=is_stream)
+    if compact:
+        with live(spark, "compacting"):
+            archive.compact()
     if output == "json":
-        print_json({"rows": rows, "directory": directory})
+        print_json({"rows": archive.written, "compacted_files": archive.merged, "directory": directory})
     else:
-        click.echo(f"archived {rows} rows to {directory}")
+        click.echo(f"archived {archive.written} rows to {directory}")
+        if compact:
+            click.echo(f"merged {archive.merged} small files")
 
 
 def run(
-    spark: SparkSession, place: Place, subscribe: str, directory: str, follow: float | None, *, is_stream: bool
-) -> int:
-    """Archive what is new, and return how many rows that was; ``follow`` says how often to look, in seconds."""
-    archive = Archive(spark, directory)
+    spark: SparkSession, archive: Archive, place: Place, subscribe: str, follow: float | None, *, is_stream: bool
+) -> None:
+    """Archive what is new; ``follow`` says how often to look, in seconds."""
     options = {} if subscribe == LEDGER else {"includeHeaders": "true"}
     with live(spark, "archiving"):
         if is_stream:
             wait_for(archive.start(place.read_stream(spark, subscribe, **options), follow))
         else:
             archive.add(place.read(spark, subscribe, **options))
-    return archive.written
 
 
 def _destinations(names: tuple[str, ...], ledger: bool, place: Place) -> list[str]:

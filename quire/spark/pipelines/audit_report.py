@@ -60,19 +60,36 @@ class AuditReport:
         """The verdict, in words, with what keeps it from being OK."""
         match self.verdict:
             case Verdict.NOT_OK:
-                return "NOT OK"
+                found = [*self._faults(), *self._exceptions()]
+                return f"NOT OK: {', '.join(found) if self._faults() else 'nothing is proved'}"
             case Verdict.NO_FAULT:
                 return f"NO FAULT, but not all were delivered once: {', '.join(self._exceptions())}"
             case Verdict.OK:
                 return f"OK: {self.total['committed']} delivered,{'' if self.any_order else ' in order,'} once"
 
     @property
+    def faults(self) -> list[str]:
+        """The names of the counts that are faults."""
+        return [name for name in PROBLEMS if not (name == "out_of_order" and self.any_order)]
+
+    @property
     def bad_windows(self) -> list[Row]:
-        return [row for row in self.windows if problems(row)]
+        return [row for row in self.windows if any([row[name] for name in self.faults])]
+
+    def _faults(self) -> list[str]:
+        return [f"{self.total[name]} {_FAULTS[name]}" for name in self.faults if self.total[name]]
 
     def _exceptions(self) -> list[str]:
         return [f"{self.total[name]} {text}" for name, text in _EXCEPTIONS.items() if self.total[name]]
 
+
+_FAULTS = {
+    "lost": "lost",
+    "duplicated_unflagged": "delivered again without the flag",
+    "duplicated_flagged": "delivered again after the acknowledgement",
+    "out_of_order": "out of order",
+}
+"""What is a fault, in words."""
 
 _EXCEPTIONS = {
     "redelivered": "redelivered",
@@ -102,11 +119,6 @@ def compared(
     if late:
         notes.append(f"{late} events arrived later than the delay allows; the audit includes them")
     return AuditReport(total | sums, rows, windows, consumers, late, reasons, notes, wanted.any_order)
-
-
-def problems(row: Row) -> int:
-    """How much of a row of counts is not as it should be."""
-    return sum([row[name] for name in PROBLEMS])
 
 
 def _with_depth(row: Row, depth: int, notes: list[str]) -> Row:

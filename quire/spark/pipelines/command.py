@@ -19,7 +19,7 @@ from quire.client.remote_error import remote_error
 from quire.errors import ERRORS, InvalidArgument, QuireError
 from quire.spark.pipelines.place import DEFAULT_URL, Place
 from quire.spark.sessions import register, session
-from quire.units import parse_duration
+from quire.units import parse_duration, parse_size
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """``spark-submit`` sets it for the programs it starts."""
@@ -57,6 +57,16 @@ def duration(_context: click.Context, _option: click.Parameter, value: str | Non
         return parse_duration(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def size(_context: click.Context, _option: click.Parameter, value: str) -> int:
+    """A click callback: a size, in bytes."""
+    try:
+        if (found := parse_size(value)) > 0:
+            return found
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    raise click.BadParameter("a size is at least one byte")
 
 
 def _with_packages(_context: click.Context, _option: click.Parameter, page: Path | None) -> Path | None:

@@ -4,9 +4,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+from pyspark.sql import DataFrame, SparkSession
 
 from quire.clock import SystemClock
 from quire.destination import written
+from quire.spark.option_kinds import Headers
 from quire.spark.pipelines.command import (
     PipelineCommand,
     console,
@@ -18,14 +20,13 @@ from quire.spark.pipelines.command import (
     spark_options,
     start_session,
 )
+from quire.spark.pipelines.letter_destinations import letter_destinations
 from quire.spark.pipelines.letters import letters
 from quire.spark.pipelines.letters_report import print_report, report
 from quire.spark.pipelines.live import live
 from quire.spark.pipelines.place import Place
 from quire.spark.pipelines.printing import time_text
-
-QUEUE = "queue://ActiveMQ.DLQ"
-"""Where dead letters go unless a policy says otherwise."""
+from quire.spark.schema import read_schema
 
 
 @click.command("dead-letters", cls=PipelineCommand)
@@ -35,7 +36,7 @@ QUEUE = "queue://ActiveMQ.DLQ"
     "names",
     metavar="NAME",
     multiple=True,
-    help=f"A destination with dead letters. May be repeated.  [default: {QUEUE}]",
+    help="A destination with dead letters. May be repeated. By default all dead letter queues.",
 )
 @click.option(
     "--samples", type=click.IntRange(0), default=3, show_default=True, help="The number of samples of each cause."
@@ -46,13 +47,16 @@ QUEUE = "queue://ActiveMQ.DLQ"
 def dead_letters(
     place: Place, names: tuple[str, ...], samples: int, page: Path | None, cores: int, memory: str, output: str
 ) -> None:
-    """Analyse dead letters: causes, origins, ages, samples."""
+    """Analyse dead letters: causes, origins, ages, samples.
+
+    By default those of all dead letter queues: the queues and topics that the broker's policies name, shared and
+    individual, and those of consumer groups. A store does not have the policies; there the names are the defaults.
+    """
     if names and place.parquet:
         raise click.UsageError("--parquet is read as a whole: leave out --destination")
     spark = start_session("dead-letters", cores, memory)
     now = SystemClock().now_ms()
-    subscribe = ",".join([str(written(name)) for name in (names or (QUEUE,))])
-    messages = place.read(spark, subscribe, includeHeaders="true")
+    messages = _messages(spark, place, [str(written(name)) for name in names])
     with live(spark, "analysing dead letters"):
         found = report(letters(messages, now), samples)
     if page:
@@ -63,6 +67,12 @@ def dead_letters(
         print_json(asdict(found))
     else:
         print_report(found, console())
+
+
+def _messages(spark: SparkSession, place: Place, names: list[str]) -> DataFrame:
+    if not place.parquet and not names and not (names := letter_destinations(place)):
+        return spark.createDataFrame([], read_schema(Headers.MAP))
+    return place.read(spark, ",".join(names), includeHeaders="true")
 
 
 if __name__ == "__main__":

@@ -14,12 +14,15 @@ ORIGIN: Final = "original-destination"
 """The header that says where it was."""
 
 AGES: Final = (
-    (60, "less than a minute"), (3600, "less than an hour"), (86_400, "less than a day"), (604_800, "less than a week"),
-    (2_592_000, "less than 30 days"),
+    (60, "less than a minute"), (300, "less than 5 minutes"), (900, "less than 15 minutes"),
+    (3600, "less than an hour"), (4 * 3600, "less than 4 hours"), (12 * 3600, "less than 12 hours"),
+    (86_400, "less than a day"), (3 * 86_400, "less than 3 days"), (7 * 86_400, "less than a week"),
+    (14 * 86_400, "less than 2 weeks"),
+    (30 * 86_400, "less than 30 days"), (90 * 86_400, "less than 90 days"),
 )  # fmt: skip
 """Where ages are cut, in seconds, and what is below."""
 
-OLDER: Final = "30 days or more"
+OLDER: Final = "90 days or more"
 
 SAMPLE: Final = 200
 """How many characters of a body a sample shows."""
@@ -39,7 +42,10 @@ def origin(headers: Column) -> Column:
 
 
 def letters(messages: DataFrame, now: int) -> DataFrame:
-    """Dead letters from messages with headers: ages in seconds, sizes in bytes; numbers in ``cause`` are ``#``."""
+    """Dead letters from messages with headers: ages in seconds, sizes in bytes; numbers in ``cause`` are ``#``.
+
+    ``headers`` has the headers but for those of cause and origin.
+    """
     headers = headers_of(messages)
     text = F.coalesce(F.try_element_at(headers, F.lit(CAUSE)), F.lit("unknown"))
     return messages.select(
@@ -53,6 +59,7 @@ def letters(messages: DataFrame, now: int) -> DataFrame:
         F.regexp_replace(text, r"\d+(\.\d+)?", "#").alias("cause"),
         F.octet_length("value").alias("size"),
         F.substring(F.try_validate_utf8(F.col("value").cast("string")), 1, SAMPLE).alias("sample"),
+        F.map_filter(headers, lambda name, _: ~name.isin(CAUSE, ORIGIN)).alias("headers"),
     )
 
 

@@ -87,9 +87,14 @@ def groups(rows: Sequence[Row], name: str) -> Table:
 def sample_table(report: LettersReport) -> Table:
     names = ("text", "origin", "destination", "message_id")
     cells = [
-        [*[row[name] for name in names], time_text(row["sent"]), row["size"], _beginning(row)] for row in report.samples
+        [*[row[name] for name in names], time_text(row["sent"]), row["size"], _headers(row), _beginning(row)]
+        for row in report.samples
     ]
-    return Table(["cause", "origin", "queue", "message id", "sent", "bytes", "body begins"], cells)
+    return Table(["cause", "origin", "queue", "message id", "sent", "bytes", "headers", "body begins"], cells)
+
+
+def _headers(row: Row) -> str:
+    return "\n".join([f"{name}: {value}" for name, value in sorted(row["headers"].items())])
 
 
 def _beginning(row: Row) -> str:

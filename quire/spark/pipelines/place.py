@@ -1,12 +1,18 @@
 """Where a pipeline reads: a broker, a store, or Parquet files."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidArgument
-from quire.spark.pipelines.files import read_or_none
+from quire.spark.online.broker import Broker
+from quire.spark.options import Options, Use
+from quire.spark.pipelines.archive_compaction import COMPACTED
+from quire.spark.pipelines.files import is_there, read_or_none
 from quire.spark.pipelines.unpacking import unpack
+from quire.spark.source import Source
 
 DEFAULT_URL = "http://127.0.0.1:8161"
 
@@ -49,6 +55,9 @@ class Place:
     def read_stream(self, spark: SparkSession, subscribe: str = "", **options: str) -> DataFrame:
         """Read the messages that are there, and those that come."""
         if self.parquet:
+            if is_there(spark, f"{self.parquet.rstrip('/')}/{COMPACTED}"):
+                text = "is an archive that was compacted, whose files a streaming read may read twice"
+                raise InvalidArgument(f"{self.parquet} {text}: read it as a batch", directory=self.parquet)
             schema = self._files(spark).schema
             return spark.readStream.schema(schema).options(**self.options).parquet(self.parquet)
         if self.store:
@@ -59,7 +68,23 @@ class Place:
     def target(self) -> dict[str, str]:
         """The options of a sink that writes to the broker."""
         assert self.url is not None
-        return {"broker.url": self.url}
+        return {"broker.url": self.url, **self.login}
+
+    def destinations(self) -> list[str]:
+        """The destinations of the broker or the store, as ``queue://orders``."""
+        with Source(self._all()).lanes() as lanes:
+            found = [stored for stored in lanes.destinations if stored.kind in list(DestinationKind)]
+            return [str(Destination(DestinationKind(stored.kind), stored.name)) for stored in found]
+
+    def policies(self) -> list[dict[str, Any]]:
+        """The values that the broker's policies set: what holds everywhere, and of each entry what differs from it."""
+        answer = Broker.of(self._all()).get("/policies", dict[str, Any])
+        base = {one["key"]: one["value"] for one in answer["base"]}
+        return [base, *[base | entry["values"] for entry in answer["entries"]]]
+
+    def _all(self) -> Options:
+        given = self._options("", {}) | {"subscribePattern": ">"}
+        return Options.of({name: value for name, value in given.items() if name != "subscribe"}, Use.READ)
 
     def _files(self, spark: SparkSession) -> DataFrame:
         assert self.parquet is not None

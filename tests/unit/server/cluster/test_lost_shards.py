@@ -124,8 +124,10 @@ def test_a_clean_stop_leaves_messages_unflagged(cluster: SteppedCluster) -> None
     assert consumer.messages() == [b"m"]
 
 
-@pytest.mark.parametrize("lost", [True, False], ids=["lost", "stopped"])
-def test_only_an_entry_that_is_lost_counts_as_a_failed_delivery(lost: bool) -> None:
+@pytest.mark.parametrize(
+    ("event", "counts"), [("client", True), ("entry", False), ("link", False), ("stop", False)], ids=lambda of: str(of)
+)
+def test_only_the_loss_of_a_client_counts_as_a_failed_delivery(event: str, counts: bool) -> None:
     cluster = SteppedCluster(3, settings({"maximum_redeliveries": 0}))
     name = cluster.name_at(1)
     consumer = cluster.connect(0)
@@ -133,14 +135,20 @@ def test_only_an_entry_that_is_lost_counts_as_a_failed_delivery(lost: bool) -> N
     consumer.send(name, b"m")
     cluster.run()
     assert consumer.messages() == [b"m"]
-    if lost:
-        cluster.kill(0)
-    else:
-        cluster.stop(0)
-        assert consumer.errors() == ["broker-stopping"]
+    match event:
+        case "client":
+            consumer.vanish()
+        case "entry":
+            cluster.kill(0)
+        case "link":
+            cluster.cut(1)
+            cluster.advance(7)
+        case "stop":
+            cluster.stop(0)
+            assert consumer.errors() == ["broker-stopping"]
     cluster.run()
-    assert cluster.members[1].queue("ActiveMQ.DLQ").depth == int(lost)
-    assert cluster.members[1].queue(name).depth == int(not lost)
+    assert cluster.members[1].queue("ActiveMQ.DLQ").depth == int(counts)
+    assert cluster.members[1].queue(name).depth == int(not counts)
 
 
 def test_a_pinned_destination_is_where_the_pin_says(cluster: SteppedCluster) -> None:
