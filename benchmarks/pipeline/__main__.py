@@ -35,7 +35,7 @@ def main() -> None:
 def speed(messages: int, readers: tuple[int, ...], sinks: tuple[str, ...], runs: int, kafka: bool, write: bool) -> None:
     """Read a stream to nothing and to Parquet, and Kafka's topic with the same messages.
 
-    The disk needs room for three times the messages: in Quire, in Kafka, in files.
+    The disk needs room for twice the messages: in Quire or Kafka, and in the other or in files.
     """
     cores = len(os.sched_getaffinity(0))
     plan = Plan(messages, 1024, readers, sinks, kafka, runs, max(2, cores))

@@ -6,6 +6,7 @@ It takes a ``Reading`` as JSON from its standard input, and writes a ``Run`` as 
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,14 @@ def main() -> None:
     """Do what the standard input says."""
     reading = msgspec.json.decode(sys.stdin.buffer.read(), type=Reading)
     spark = _session(reading)
+    for run in runs(spark, reading):
+        sys.stdout.buffer.write(msgspec.json.encode(run) + b"\n")
+        sys.stdout.buffer.flush()
+    spark.stop()
+
+
+def runs(spark: SparkSession, reading: Reading) -> Iterator[Run]:
+    """Read in a session as often as is wanted."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     java = gateway.proc.pid
@@ -82,10 +91,7 @@ def main() -> None:
         before, began = _Meter.now(java, reading.server), SystemClock().monotonic()
         rows = _copy(spark, reading) if reading.copy_to else _run(spark, reading, Path(reading.directory, str(number)))
         elapsed = SystemClock().monotonic() - began
-        run = _Meter.now(java, reading.server).since(before, rows, elapsed)
-        sys.stdout.buffer.write(msgspec.json.encode(run) + b"\n")
-        sys.stdout.buffer.flush()
-    spark.stop()
+        yield _Meter.now(java, reading.server).since(before, rows, elapsed)
 
 
 def _session(reading: Reading) -> SparkSession:

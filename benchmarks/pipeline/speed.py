@@ -53,13 +53,13 @@ def measure(directory: Path, plan: Plan, say: Callable[[str], None]) -> Iterator
         with broker_with(directory, readers) as broker:
             for sink in plan.sinks:
                 say(f"quire to {sink}, {readers} readers")
-                yield Measured("quire", sink, str(readers), _read(_of_quire(broker, directory, plan, sink)))
+                yield Measured("quire", sink, str(readers), read(_of_quire(broker, directory, plan, sink)))
     with broker_with(directory, 1) as broker:
         for sink in plan.sinks:
             say(f"quire to {sink}, from the store")
             reading = _of_quire(broker, directory, plan, sink)
             options = reading.options | {"store.url": STORES["lmdb"] % directory}
-            yield Measured("quire", sink, STORE, _read(msgspec.structs.replace(reading, options=options)))
+            yield Measured("quire", sink, STORE, read(msgspec.structs.replace(reading, options=options)))
     if plan.with_kafka:
         yield from _measure_kafka(directory, plan, say)
 
@@ -77,13 +77,13 @@ def _measure_kafka(directory: Path, plan: Plan, say: Callable[[str], None]) -> I
             copying = Reading(
                 "quire", given, "", 1, plan.cores, str(directory), kafka.pid, jars, place | {"topic": STREAM}
             )
-            _read(copying)
+            read(copying)
         shutil.rmtree(directory / "store")  # there may be no room for both and for Parquet files
         for sink in plan.sinks:
             say(f"kafka to {sink}")
             given = place | {"subscribe": STREAM, "startingOffsets": "earliest"}
             reading = Reading("kafka", given, sink, plan.runs, plan.cores, str(directory), kafka.pid, jars)
-            yield Measured("kafka", sink, "", _read(reading))
+            yield Measured("kafka", sink, "", read(reading))
 
 
 def _of_quire(broker: OwnBroker, directory: Path, plan: Plan, sink: str) -> Reading:
@@ -91,7 +91,8 @@ def _of_quire(broker: OwnBroker, directory: Path, plan: Plan, sink: str) -> Read
     return Reading("quire", given, sink, plan.runs, plan.cores, str(directory), broker.pid)
 
 
-def _read(reading: Reading) -> list[Run]:
+def read(reading: Reading) -> list[Run]:
+    """Read in a Spark of its own."""
     command = [sys.executable, "-m", "benchmarks.pipeline.reading"]
     done = subprocess.run(command, input=msgspec.json.encode(reading), stdout=subprocess.PIPE, check=True)
     return [msgspec.json.decode(line, type=Run) for line in done.stdout.splitlines()]

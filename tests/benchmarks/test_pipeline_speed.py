@@ -5,10 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 from benchmarks.pipeline import report
-from benchmarks.pipeline.__main__ import main
 from benchmarks.pipeline.confirm import Beside
 from benchmarks.pipeline.processors import machine_seconds, tree
 from benchmarks.pipeline.reading import Run
@@ -69,14 +67,3 @@ def test_what_a_process_and_its_children_use_is_counted() -> None:
             child.kill()
     assert used <= machine_seconds() - machine
     assert tree(os.getpid()).own > before.own
-
-
-@pytest.mark.slow
-@pytest.mark.spark
-@pytest.mark.timeout(180)
-def test_a_small_stream_is_read_through_the_bulk_server_and_from_the_store() -> None:
-    given = ["speed", "--messages", "2000", "--readers", "2", "--sink", "noop", "--runs", "2", "--no-kafka"]
-    result = CliRunner().invoke(main, given)
-    assert result.exit_code == 0, result.output
-    assert result.output.count("| bulk server, 2 processes | nothing |") == 2
-    assert result.output.count("| the store itself | nothing |") == 2
