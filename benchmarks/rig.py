@@ -69,6 +69,12 @@ class OwnBroker:
         """What it has logged."""
         return self._log.read_text("utf-8", "replace")
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process
+        return self._process.pid
+
     def start(self) -> None:
         """Start it, and wait until it listens."""
         with self._log.open("ab") as log:

@@ -1,6 +1,7 @@
 """Requests and answers of the bulk server. An Arrow stream without the ``Trailer`` after it was cut off."""
 
 from datetime import datetime
+from typing import Self
 
 import msgspec
 
@@ -8,7 +9,8 @@ from quire.arrow.columns import COLUMNS, TIME
 from quire.arrow.conditions import Condition
 from quire.arrow.failure import Failure
 from quire.arrow.lane_reader import LaneRange
-from quire.store.base import LaneState, StoredDestination
+from quire.destination import DestinationKind
+from quire.store.base import LaneState, StoredDestination, StoreReader
 
 
 class ReadRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,6 +37,13 @@ class LaneStates(msgspec.Struct, frozen=True):
 
     destinations: list[StoredDestination]
     states: dict[int, LaneState]
+
+    @classmethod
+    def of(cls, reader: StoreReader, kind: str | None) -> Self:
+        """What a snapshot has of one kind of destinations, or of all; the store has things of the broker's own too."""
+        kinds = list(DestinationKind) if kind is None else [kind]
+        found = [stored for stored in reader.destinations() if stored.kind in kinds]
+        return cls(found, {lane: reader.lane_state(lane) for stored in found for lane in stored.lanes})
 
 
 def _typed(condition: Condition) -> Condition:

@@ -6,7 +6,6 @@ import pyarrow.compute as pc
 from quire.arrow.columns import COLUMNS, TIME
 from quire.message import Message, escape, unescape
 
-_MICROSECONDS = pa.scalar(1000, pa.int64())
 _TO_THE_END = 2**31 - 1
 """Behind the end of every text: without an end, Arrow's slices of binary columns fail."""
 
@@ -55,7 +54,7 @@ class Heads:
 
 def times(milliseconds: pa.Array) -> pa.Array:
     """Times in milliseconds since the epoch, as Arrow has them here."""
-    return pc.multiply(milliseconds, _MICROSECONDS).cast(TIME)
+    return pc.multiply(milliseconds, 1000).cast(TIME)
 
 
 def _second(lists: pa.Array) -> pa.Array:

@@ -8,14 +8,13 @@ import pyarrow as pa
 from quire.arrow.conditions import Condition
 from quire.arrow.records import Records
 from quire.errors import DataLost, StreamReplaced
-from quire.message import Message
-from quire.store.base import Store, StoreReader
+from quire.store.base import Content, Store, StoreReader
 from quire.store.positions import extent
 
-PAGE_BYTES = 2 << 20
+PAGE_BYTES = 4 << 20
 """How many bytes of records one read takes, if one record is not larger. About five times as much is in memory."""
 
-PAGE_RECORDS = 2048
+PAGE_RECORDS = 8192
 """How many records one read takes at the most."""
 
 
@@ -38,24 +37,24 @@ def read(
         with store.snapshot() as reader:
             if whole:
                 _check_whole(reader, part, start)
-            messages = _page(reader, part.lane, start, part.until)
-        if not messages:
+            found = _page(reader, part.lane, start, part.until)
+        if not found:
             return
-        start = messages[-1].sequence + 1
-        batch = _batch(messages, part, columns, conditions)
-        del messages  # the batch may be in use for long
+        start = found[-1][0] + 1
+        batch = _batch(found, part, columns, conditions)
+        del found  # the batch may be in use for long
         if batch.num_rows:
             yield batch
         del batch
 
 
 def _batch(
-    messages: list[Message], part: LaneRange, columns: list[str], conditions: tuple[Condition, ...]
+    found: list[Content], part: LaneRange, columns: list[str], conditions: tuple[Condition, ...]
 ) -> pa.RecordBatch:
-    return Records(messages, part.destination, part.partition).those_that(conditions).batch(columns)
+    return Records(found, part.destination, part.partition).those_that(conditions).batch(columns)
 
 
-def _page(reader: StoreReader, lane: int, start: int, until: int) -> list[Message]:
+def _page(reader: StoreReader, lane: int, start: int, until: int) -> list[Content]:
     """The next records before the end of a range; the limit keeps the store from reading one behind it."""
     state = reader.lane_state(lane)
     start = max(start, state.head)
@@ -63,7 +62,7 @@ def _page(reader: StoreReader, lane: int, start: int, until: int) -> list[Messag
     has_gaps = state.count <= state.tail - state.head
     if has_gaps and until <= state.tail:
         limit = len([link for link in reader.links(lane, start, limit) if link.sequence < until])
-    return reader.page(lane, start, PAGE_BYTES, limit).messages if limit else []
+    return reader.contents(lane, start, PAGE_BYTES, limit) if limit else []
 
 
 def _check_whole(reader: StoreReader, part: LaneRange, start: int) -> None:

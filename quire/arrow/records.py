@@ -10,7 +10,7 @@ from quire.arrow.columns import COLUMNS, schema_of
 from quire.arrow.conditions import Condition
 from quire.arrow.heads import Heads, times
 from quire.errors import InvalidArgument
-from quire.message import Message
+from quire.store.base import Content
 
 KEY = "key"
 """The header that has a message's key."""
@@ -28,17 +28,17 @@ JMS clients write the largest number there is for "never", and no column of micr
 class Records:
     """Messages of one lane as columns, each of which is made when it is asked for."""
 
-    def __init__(self, messages: list[Message], destination: str, partition: int) -> None:
-        self._messages = messages
+    def __init__(self, found: list[Content], destination: str, partition: int) -> None:
+        self._found = found
         self._destination = destination
         self._partition = partition
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._found)
 
     def those_that(self, conditions: tuple[Condition, ...]) -> "Records":
         """The records for which all conditions hold."""
-        if not conditions or not self._messages:
+        if not conditions or not self._found:
             return self
         masks = [condition.mask(self.column(condition.column)) for condition in conditions]
         chosen = masks[0]
@@ -46,8 +46,8 @@ class Records:
             chosen = pc.and_(chosen, mask)
         if pc.all(chosen).as_py():
             return self
-        messages = [message for message, is_chosen in zip(self._messages, chosen.to_pylist(), strict=True) if is_chosen]
-        return Records(messages, self._destination, self._partition)
+        found = [content for content, is_chosen in zip(self._found, chosen.to_pylist(), strict=True) if is_chosen]
+        return Records(found, self._destination, self._partition)
 
     def batch(self, names: list[str]) -> pa.RecordBatch:
         """The columns asked for, in that order."""
@@ -62,43 +62,46 @@ class Records:
 
     @cached_property
     def _makers(self) -> dict[str, Callable[[], pa.Array]]:
-        messages = self._messages
         return {
             "destination": lambda: self._same(self._destination, "destination"),
             "partition": lambda: self._same(self._partition, "partition"),
-            "offset": lambda: pa.array([message.sequence for message in messages], COLUMNS["offset"]),
+            "offset": lambda: pa.array([content[0] for content in self._found], COLUMNS["offset"]),
             "message_id": lambda: self._heads.message_ids(),
             "timestamp": lambda: self._heads.timestamps(),
-            "priority": lambda: pa.array([message.priority for message in messages], COLUMNS["priority"]),
+            "priority": lambda: pa.array([content[3] for content in self._found], COLUMNS["priority"]),
             "persistent": lambda: self._same(True, "persistent"),  # or it would not be in the store
             "expiration": self._expirations,
             "deliveries": self._deliveries,
             "key": self._keys,
-            "value": lambda: pc.list_element(self._parts, 1),
+            "value": self._bodies,
             "headers": lambda: self._heads.maps(),
         }
 
     @cached_property
-    def _parts(self) -> pa.Array:
-        """Head and body of each message."""
-        contents = pa.array([message.content for message in self._messages], pa.binary())
-        return pc.split_pattern(contents, b"\n\n", max_splits=1)
+    def _ends(self) -> list[int]:
+        """Where the head of each message ends; the body begins two bytes later."""
+        return [content[1].index(b"\n\n") for content in self._found]
 
     @cached_property
     def _heads(self) -> Heads:
-        return Heads(pc.list_element(self._parts, 0))
+        heads = [content[1][:end] for content, end in zip(self._found, self._ends, strict=True)]
+        return Heads(pa.array(heads, pa.binary()))
+
+    def _bodies(self) -> pa.Array:
+        bodies = [content[1][end + 2 :] for content, end in zip(self._found, self._ends, strict=True)]
+        return pa.array(bodies, COLUMNS["value"])
 
     def _same(self, value: str | int, name: str) -> pa.Array:
-        return pa.repeat(pa.scalar(value, COLUMNS[name]), len(self._messages))
+        return pa.repeat(pa.scalar(value, COLUMNS[name]), len(self._found))
 
     def _expirations(self) -> pa.Array:
-        expirations = [message.expiration for message in self._messages]
+        expirations = [content[2] for content in self._found]
         if not any(expirations):
             return pa.nulls(len(expirations), COLUMNS["expiration"])
         return times(pa.array([min(time, LATEST_MS) or None for time in expirations], pa.int64()))
 
     def _deliveries(self) -> pa.Array:
-        deliveries = [message.deliveries for message in self._messages]
+        deliveries = [content[4] for content in self._found]
         return pa.array(deliveries, COLUMNS["deliveries"]) if any(deliveries) else self._same(0, "deliveries")
 
     def _keys(self) -> pa.Array:

@@ -183,6 +183,11 @@ class Call:
         """Whether another process of the cluster asks, and joins the answer with those of other shards."""
         return bool(self._request.scope.get("is_part"))
 
+    @property
+    def is_relayed(self) -> bool:
+        """Whether another process of the cluster passes the request on."""
+        return "access" in self._request.scope
+
     def take_memory(self, size: int) -> None:
         """Count what the request makes the broker hold until its answer is read."""
         memory: RequestMemory = self._request.scope["memory"]

@@ -44,6 +44,7 @@ class LeaseWatch:
         self._is_away = False
         core.dispatch.lock = lock
         lock.checked = self._checked
+        lock.is_watched = True
 
     def look(self, now: float) -> None:
         """See whether the lease has run out; called often, with the time on the monotonic clock."""

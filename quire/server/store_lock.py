@@ -21,6 +21,9 @@ LEASE_MARGIN = 0.5
 LOCK_INTERVAL = 1.0
 """How often the lock is checked that is taken, in seconds: a lease is renewed then."""
 
+HUNG_CHECKS = 60
+"""An event loop that has not heard of so many checks hangs: the lease is not renewed, and another broker can serve."""
+
 STOP_LIMIT = 2.0
 """How long a stop waits for a call of the store that is under way, in seconds."""
 
@@ -46,6 +49,7 @@ class StoreLock(Lock):
         error: why the lock could not be checked the last time; None if it was.
         checked: called after each check that found it ours.
         lost: called with the reason when it is another broker's; no check follows.
+        is_watched: whether the event loop serves clients from now on, and must not hang.
     """
 
     def __init__(self, store: Store, owner: str, url: str) -> None:
@@ -53,10 +57,12 @@ class StoreLock(Lock):
         self.error: Exception | None = None
         self.checked: Callable[[], None] = lambda: None
         self.lost: Callable[[QuireError], None] = lambda error: None
+        self.is_watched = False
         self._store = store
         self._owner = owner
         self._url = url
         self._is_taken = False
+        self._unheard = 0
         self._tries: asyncio.Queue[Found | None] = asyncio.Queue()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -109,6 +115,7 @@ class StoreLock(Lock):
 
     def _found(self, found: Found) -> None:
         """The thread has found something."""
+        self._unheard = 0
         if not self._is_taken:
             self._is_taken = found.is_ours
             self._tries.put_nowait(found)
@@ -122,10 +129,7 @@ class StoreLock(Lock):
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         call, interval = self._try, TAKE_INTERVAL
         while True:
-            try:
-                found = call()
-            except Exception as error:
-                found = Found(error=error)
+            found = self._looked(call)
             is_lost = call == self._check and not found.is_ours and found.error is None
             if found.is_ours:
                 self.until = self._store.lock_until()
@@ -136,8 +140,27 @@ class StoreLock(Lock):
                 loop.call_soon_threadsafe(self._found, found)
             except RuntimeError:  # the loop is closed: the process ends
                 return
-            if is_lost or self._ended.wait(interval):
+            if is_lost or self._ended.wait(interval) or not self._is_heard():
                 return
+
+    def _looked(self, call: Callable[[], Found]) -> Found:
+        try:
+            return call()
+        except Exception as error:
+            return Found(error=error)
+
+    def _is_heard(self) -> bool:
+        """Wait until the event loop hears of checks again, if it hangs; false if this ends meanwhile."""
+        self._unheard += 1
+        if self.is_watched and self._unheard >= HUNG_CHECKS:
+            text = (
+                f"the event loop has hung for {HUNG_CHECKS * LOCK_INTERVAL:g} s: the lease of the store is not renewed"
+            )
+            event("loop.hung", text, logging.ERROR)
+            while self._unheard:
+                if self._ended.wait(LOCK_INTERVAL):
+                    return False
+        return True
 
     def _try(self) -> Found:
         if self._store.try_lock(self._owner):

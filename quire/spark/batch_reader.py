@@ -16,6 +16,7 @@ from quire.spark.options import Options
 from quire.spark.planning.bounds import bounds
 from quire.spark.planning.selection import named, select
 from quire.spark.planning.tasks import tasks
+from quire.spark.schema import shaped
 from quire.spark.source import Source
 
 
@@ -41,10 +42,11 @@ class BatchReader(DataSourceReader):
             chosen = select(lanes, self._options)
             if not chosen and self._options.fail_on_no_match:
                 pattern = self._options.subscribe_pattern
-                text = f"no destination matches subscribePattern {pattern}; there are {named(lanes)}"
+                assert pattern is not None
+                text = f"no destination matches subscribePattern {pattern}{pattern.hint}; there are {named(lanes)}"
                 raise UnknownDestination(f"{text}; with failOnNoMatch=false the read returns no rows")
             found = [(part, bounds(lanes, part, self._options, self.conditions)) for part in chosen]
-            return [Task(parts) for parts in tasks(lanes, found, self._options.min_partitions)] or [Task(())]
+            return [Task(parts) for parts in tasks(lanes, found, self._options)] or [Task(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
@@ -52,7 +54,8 @@ class BatchReader(DataSourceReader):
             for part in partition.parts:
                 is_stream = part.destination.startswith(f"{DestinationKind.STREAM}://")
                 whole = is_stream and self._options.fail_on_data_loss
-                yield from read(part, self._columns, self.conditions, whole=whole)
+                batches = read(part, self._columns, self.conditions, whole=whole)
+                yield from shaped(batches, self._options.include_headers)
 
 
 class FilteringBatchReader(BatchReader):

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from quire.spark.batch_reader import reader_class
 from quire.spark.explaining import explaining
-from quire.spark.options import Options, Use, wants_headers
+from quire.spark.options import Options, Use, wanted_headers
 from quire.spark.schema import columns_of, read_schema
 from quire.spark.stream_reader import StreamReader
 from quire.spark.writing.writers import BatchWriter, StreamWriter
@@ -27,15 +27,17 @@ class QuireDataSource(DataSource):
 
     def schema(self) -> StructType:
         with explaining():
-            return read_schema(headers=wants_headers(self.options))
+            return read_schema(wanted_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with explaining():
-            return reader_class()(Options.of(self.options, Use.READ), columns_of(schema))
+            options = Options.of(self.options, Use.READ)
+            return reader_class()(options, columns_of(schema, options.include_headers))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         with explaining():
-            return StreamReader(Options.of(self.options, Use.STREAM), columns_of(schema))
+            options = Options.of(self.options, Use.STREAM)
+            return StreamReader(options, columns_of(schema, options.include_headers))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         with explaining():

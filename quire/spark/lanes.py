@@ -7,6 +7,7 @@ from typing import Self
 
 from quire.arrow.bulk_requests import LaneStates
 from quire.spark.online.broker import Broker
+from quire.spark.online.broker_store import BrokerStore
 from quire.store.base import LaneState, Link, StoredDestination, StoreReader
 from quire.store.positions import Extent, offset_at
 
@@ -25,7 +26,7 @@ class Lanes:
         return cls(reader.destinations(), reader.lane_state, reader.links, partial(offset_at, reader))
 
     @classmethod
-    def of_broker(cls, broker: Broker, states: LaneStates) -> Self:
+    def of_broker(cls, broker: Broker | BrokerStore, states: LaneStates) -> Self:
         empty = LaneState()
         return cls(states.destinations, lambda lane: states.states.get(lane, empty), broker.links, broker.offset_at)
 

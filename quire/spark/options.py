@@ -6,20 +6,25 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, NamedTuple, Self
 
+from quire.destination import Destination
 from quire.errors import InvalidArgument
 from quire.settings.kinds import SWITCH, TEXT, Kind, count, duration, size
 from quire.spark.option_kinds import (
     ASSIGNMENT,
     BROKER_URL,
     ENDING_OFFSETS,
+    HEADERS,
     NAME,
     NAMES,
     NAMES_PATTERN,
     STARTING_OFFSETS,
     STORE_URL,
     TIME,
+    TIMES,
     TOKEN,
     Assignment,
+    ByPartition,
+    Headers,
     Name,
     NamePattern,
     Offsets,
@@ -36,6 +41,9 @@ class Use(StrEnum):
 
 
 _READS = (Use.READ, Use.STREAM)
+_POSITIONS = ("Offsets", "Timestamp", "OffsetsByTimestamp")
+"""The ends of the names of the options that say where a read begins, or ends; one of them may be given."""
+
 _WRITES = (Use.WRITE, Use.STREAM_WRITE)
 
 
@@ -61,8 +69,10 @@ class Options:
         "broker.url", BROKER_URL, tuple(Use), "The broker's HTTP address: to read from it, or to write to it."
     )
     store_url: str | None = _option(
-        "store.url", STORE_URL, (Use.READ,), "The store to read, whether a broker runs on it or not."
-    )
+        "store.url", STORE_URL, _READS,
+        "The store to read, whether a broker runs on it or not. A streaming read has `broker.url` too, for pins and "
+        "progress: with `store.url` the messages come from the store, and not through the broker's bulk server.",
+    )  # fmt: skip
     user: str | None = _option("user", TEXT, tuple(Use), "The user to log in as, with `passwordFile`.")
     password_file: str | None = _option(
         "passwordFile", TEXT, tuple(Use),
@@ -113,6 +123,14 @@ class Options:
         "endingTimestamp", TIME, (Use.READ,),
         "End before the first message that was sent at this time or later, found by binary search.",
     )  # fmt: skip
+    starting_offsets_by_timestamp: ByPartition | None = _option(
+        "startingOffsetsByTimestamp", TIMES, _READS,
+        "`startingTimestamp` for each partition; those that are not named begin as without the option.",
+    )  # fmt: skip
+    ending_offsets_by_timestamp: ByPartition | None = _option(
+        "endingOffsetsByTimestamp", TIMES, (Use.READ,),
+        "`endingTimestamp` for each partition; those that are not named end at `latest`.",
+    )  # fmt: skip
     fail_on_data_loss: bool = _option(
         "failOnDataLoss", SWITCH, _READS,
         "Whether it is an error if unread messages of a stream were removed. Otherwise the read skips them.",
@@ -121,9 +139,15 @@ class Options:
     min_partitions: int = _option(
         "minPartitions", count(1), _READS, "The minimum number of tasks that read, if there are enough messages.", 1
     )
-    include_headers: bool = _option(
-        "includeHeaders", SWITCH, _READS, "Whether there is a column `headers`, a map with all headers.", False
-    )
+    max_records_per_partition: int | None = _option(
+        "maxRecordsPerPartition", count(1), _READS,
+        "The maximum number of messages that one task reads; approximate where offsets have gaps, as in queues.",
+    )  # fmt: skip
+    include_headers: Headers = _option(
+        "includeHeaders", HEADERS, _READS,
+        "Whether there is a column `headers` with all headers: a map, or with `array` an array of structs, the shape "
+        "of Kafka's source.", Headers.NONE,
+    )  # fmt: skip
     max_offsets_per_trigger: int | None = _option(
         "maxOffsetsPerTrigger", count(1), (Use.STREAM,), "The maximum number of offsets in a micro-batch."
     )
@@ -218,17 +242,31 @@ class Options:
                 ) from error
         options = cls(**values)
         if use in _READS:
-            options._check_source()
+            options._check_source(use)
             options._check_positions(use)
         return options
 
-    def _check_source(self) -> None:
-        _exactly_one({"broker.url": self.broker_url, "store.url": self.store_url})
+    def starting_time(self, destination: Destination, partition: int) -> int | None:
+        """The time at which a read of a partition begins; None if no option gives one."""
+        return _time_of(self.starting_timestamp, self.starting_offsets_by_timestamp, destination, partition)
+
+    def ending_time(self, destination: Destination, partition: int) -> int | None:
+        """The time before which a read of a partition ends; None if no option gives one."""
+        return _time_of(self.ending_timestamp, self.ending_offsets_by_timestamp, destination, partition)
+
+    def _check_source(self, use: Use) -> None:
+        if use is Use.READ:
+            _exactly_one({"broker.url": self.broker_url, "store.url": self.store_url})
+        elif self.broker_url is None:
+            text = "a streaming read needs broker.url, which protects unread messages from retention"
+            raise InvalidArgument(text, option="broker.url")
         _exactly_one({"subscribe": self.subscribe, "subscribePattern": self.subscribe_pattern, "assign": self.assign})
 
     def _check_positions(self, use: Use) -> None:
-        _at_most_one({"startingOffsets": self.starting_offsets, "startingTimestamp": self.starting_timestamp})
-        _at_most_one({"endingOffsets": self.ending_offsets, "endingTimestamp": self.ending_timestamp})
+        starts = (self.starting_offsets, self.starting_timestamp, self.starting_offsets_by_timestamp)
+        ends = (self.ending_offsets, self.ending_timestamp, self.ending_offsets_by_timestamp)
+        for side, given in (("starting", starts), ("ending", ends)):
+            _at_most_one(dict(zip([f"{side}{name}" for name in _POSITIONS], given, strict=True)))
         if use is Use.READ and self.starting_offsets is not None and self.starting_offsets.has_latest:
             text = "startingOffsets cannot be latest (-1) in a batch read, which would have nothing to read"
             raise InvalidArgument(f"{text}: give offsets, or leave the option out", option="startingOffsets")
@@ -241,8 +279,8 @@ _ATTRIBUTES = {part.metadata["option"].name.lower(): part.name for part in field
 _NAMES = {name.lower(): name for name in OPTIONS}
 
 
-def wants_headers(given: Mapping[str, str]) -> bool:
-    """Whether a read has the column ``headers``, before it is known whether it is a batch read or a streaming one."""
+def wanted_headers(given: Mapping[str, str]) -> Headers:
+    """What a read has in the column ``headers``, before it is known whether it is a batch read or a streaming one."""
     errors = []
     for use in _READS:
         try:
@@ -250,6 +288,10 @@ def wants_headers(given: Mapping[str, str]) -> bool:
         except InvalidArgument as error:
             errors.append(error)
     raise errors[0]
+
+
+def _time_of(time: int | None, times: ByPartition | None, destination: Destination, partition: int) -> int | None:
+    return times.of(destination, partition) if times is not None else time
 
 
 def _find(name: str, use: Use) -> tuple[str, Option]:

@@ -39,16 +39,28 @@ def register(spark: SparkSession, *, push_filters: bool = False) -> None:
     _check_java(_java_of(spark))
     if push_filters:
         spark.conf.set(PUSH_DOWN, "true")
-    spark.dataSource.register(QuireDataSource)
+    if not _is_known(spark):  # Spark warns of a second registration
+        spark.dataSource.register(QuireDataSource)
 
 
 def session(cores: int = 2, memory: str = "1g", *, push_filters: bool = False, **settings: str) -> SparkSession:
-    """A session of this machine's own, with the data source registered."""
+    """A session of this machine's own, with the data source registered.
+
+    Args:
+        cores: how many tasks run at once; a shuffle has as many partitions, as Spark's default of 200 is for clusters.
+        memory: the heap of the driver, in which the tasks run too.
+        push_filters: as in ``register``.
+        **settings: of Spark, with two underscores for each dot: ``spark__sql__shuffle__partitions="8"``.
+
+    Raises:
+        UnsupportedEnvironment: Java or Spark is missing or too old.
+    """
     _check_spark(pyspark.__version__)
     _check_java(_installed_java())
     # Or Spark's workers run the first python3 on the PATH, which may be one without Quire.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().master(f"local[{cores}]").appName("quire").config("spark.driver.memory", memory)
+    builder = builder.config("spark.sql.shuffle.partitions", cores)
     for name, value in settings.items():
         builder = builder.config(name.replace("__", "."), value)
     spark = builder.getOrCreate()
@@ -68,9 +80,20 @@ def _check_java(version: int | None) -> None:
         raise UnsupportedEnvironment(text, java=version)
 
 
+def _is_known(spark: SparkSession) -> bool:
+    """Whether Spark has found the data source by itself; what a remote one has found (Spark Connect) is not known."""
+    if _is_remote(spark):
+        return False
+    return bool(spark._jsparkSession.sessionState().dataSourceManager().dataSourceExists(QuireDataSource.name()))
+
+
+def _is_remote(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
 def _java_of(spark: SparkSession) -> int | None:
     """The version of the Java that a session runs on; None if it is on another machine (Spark Connect)."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
+    if _is_remote(spark):
         return None
     machine = spark.sparkContext._jvm
     assert machine is not None

@@ -7,6 +7,8 @@ from quire.spark.admission import Backlog
 from quire.spark.lanes import Lanes
 from quire.spark.losses import Losses
 from quire.spark.online.broker import Broker
+from quire.spark.online.broker_store import BrokerStore
+from quire.spark.online.shards import shard_of
 from quire.spark.option_kinds import EARLIEST, LATEST
 from quire.spark.options import Options
 from quire.spark.planning.selection import Partition, select
@@ -23,11 +25,12 @@ FIRST = 1
 class StreamLanes:
     """The partitions, extents and identities of the streams that a query reads; ``losses`` hears of removed offsets."""
 
-    def __init__(self, broker: Broker, states: LaneStates, options: Options, losses: Losses) -> None:
-        self.lanes = Lanes.of_broker(broker, states)
+    def __init__(self, source: Broker | BrokerStore, states: LaneStates, options: Options, losses: Losses) -> None:
+        self.lanes = Lanes.of_broker(source, states)
         self._options = options
         self._losses = losses
         self.partitions = {Place(part.destination.name, part.number): part for part in select(self.lanes, options)}
+        _check_shards(self.partitions)
         self.extents: dict[Place, Extent] = {
             place: self.lanes.extent(part.lane) for place, part in self.partitions.items()
         }
@@ -46,8 +49,8 @@ class StreamLanes:
 
     def _start(self, place: Place, part: Partition) -> int:
         extent, options = self.extents[place], self._options
-        if options.starting_timestamp is not None:
-            return min(self.lanes.offset_at(part.lane, options.starting_timestamp), extent.end)
+        if (time := options.starting_time(part.destination, part.number)) is not None:
+            return min(self.lanes.offset_at(part.lane, time), extent.end)
         given = options.starting_offsets
         wanted = None if given is None else given.of(part.destination, part.number)
         if wanted is None or wanted == LATEST:
@@ -123,6 +126,15 @@ class StreamLanes:
             self._losses.found(f"{lost} were removed by retention before the query read them")
             return earliest
         return first
+
+
+def _check_shards(partitions: dict[Place, Partition]) -> None:
+    """Refuse streams with a part at each shard of a cluster: a part that comes later would change their partitions."""
+    shards: dict[str, int] = {}
+    for place, part in partitions.items():
+        if shards.setdefault(place.stream, shard_of(part.lane)) != shard_of(part.lane):
+            text = f"the stream {place.stream} has a part at each shard of the cluster, and a streaming read needs one"
+            raise InvalidArgument(f"{text}: use spark.read", stream=place.stream)
 
 
 def check_streams(options: Options) -> None:

@@ -20,9 +20,11 @@ from quire.spark.batch_reader import Task
 from quire.spark.explaining import explaining
 from quire.spark.losses import Losses
 from quire.spark.online.broker import Broker
+from quire.spark.online.broker_store import BrokerStore
 from quire.spark.options import Options
 from quire.spark.planning.selection import named
 from quire.spark.planning.tasks import tasks
+from quire.spark.schema import shaped
 from quire.spark.stream_lanes import StreamLanes, check_streams
 from quire.spark.stream_offsets import Offsets, Position, by_stream
 
@@ -39,6 +41,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._clock = clock or SystemClock()
         self._broker = Broker.of(options)
+        url = options.store_url
+        self._source = self._broker if url is None else BrokerStore(url, options.read_timeout)
         self._initial: dict[str, Any] | None = None
         self._target: Position | None = None
         self._seen: Offsets = {}
@@ -92,13 +96,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {stream: {str(n): end for n, end in ends.items()} for stream, ends in by_stream(self._seen).items()}
 
     def _look(self) -> StreamLanes:
-        states = self._broker.lanes(DestinationKind.STREAM)
-        look = StreamLanes(self._broker, states, self._options, self._losses)
+        states = self._source.lanes(DestinationKind.STREAM)
+        look = StreamLanes(self._source, states, self._options, self._losses)
         self._seen = {place: extent.end for place, extent in look.extents.items()}
         if not look.partitions and not self._is_waiting_for_match:
-            text = (
-                f"no stream matches subscribePattern {self._options.subscribe_pattern}; there are {named(look.lanes)}"
-            )
+            pattern = self._options.subscribe_pattern
+            assert pattern is not None
+            text = f"no stream matches subscribePattern {pattern}{pattern.hint}; there are {named(look.lanes)}"
             event("spark.no_match", f"{text}; the query waits for a matching stream", logging.WARNING)
         self._is_waiting_for_match = not look.partitions
         return look
@@ -112,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Reading a range.
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch: at least one for each partition that has something."""
+        """The tasks of a micro-batch: one for each partition that has something, or more."""
         with explaining():
             look, position, goal = self._look(), Position.of(start), Position.of(end)
             if position.start is None and goal.start is not None:
@@ -122,14 +126,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._show_progress(position._replace(offsets=begun))
             backlogs = look.backlogs(begun, goal)
             found = [(look.partitions[place], [range(part.first, part.end)]) for place, part in backlogs.items()]
-            number = max(self._options.min_partitions, len(found))
-            return [Task(parts) for parts in tasks(look.lanes, found, number)]
+            return [Task(parts) for parts in tasks(look.lanes, found, self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
         with explaining():
             for part in partition.parts:
-                yield from self._broker.read(part, self._columns, whole=self._options.fail_on_data_loss)
+                batches = self._source.read(part, self._columns, whole=self._options.fail_on_data_loss)
+                yield from shaped(batches, self._options.include_headers)
 
     # Telling the broker.
 

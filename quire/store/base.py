@@ -19,6 +19,7 @@ from quire.store.records import (
     FIRST_EXPIRATION,
     IDENTITY,
     MAX_MARK_KEY,
+    Content,
     Delivery,
     Expiration,
     LaneState,
@@ -29,7 +30,7 @@ from quire.store.records import (
 )
 
 __all__ = [
-    "FIRST_EXPIRATION", "FORMAT_VERSION", "IDENTITY", "MAX_MARK_KEY", "Delivery", "Expiration", "LaneBatch",
+    "FIRST_EXPIRATION", "FORMAT_VERSION", "IDENTITY", "MAX_MARK_KEY", "Content", "Delivery", "Expiration", "LaneBatch",
     "LaneReader", "LaneState", "Link", "Page", "Store", "StoreReader", "StoredDestination", "Sync", "WriteBatch",
     "walk",
 ]  # fmt: skip
@@ -85,6 +86,11 @@ class LaneReader(ABC):
 
 class StoreReader(LaneReader):
     """The reading half of a store: of its newest commit, or of a snapshot."""
+
+    def contents(self, lane: int, start: int, byte_budget: int, limit: int) -> list[Content]:
+        """The records that ``page`` returns for the same arguments, for reading in bulk."""
+        messages = self.page(lane, start, byte_budget, limit).messages
+        return [(one.sequence, one.content, one.expiration, one.priority, one.deliveries) for one in messages]
 
     @abstractmethod
     def destinations(self) -> list[StoredDestination]:

@@ -3,9 +3,9 @@
 import hashlib
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from itertools import islice, takewhile
+from zlib import crc32
 
 import lmdb
 
@@ -15,6 +15,7 @@ from quire.store import pages
 from quire.store.base import (
     FIRST_EXPIRATION,
     MAX_MARK_KEY,
+    Content,
     Delivery,
     Expiration,
     LaneState,
@@ -62,6 +63,31 @@ class LmdbReader(StoreReader):
                 messages.append(_read_message(lane, entry, body()))
         self._add_deliveries(lane, messages)
         return Page(messages, end=True)
+
+    def contents(self, lane: int, start: int, byte_budget: int, limit: int) -> list[Content]:
+        found: list[Content] = []
+        for links, body in self._pages(lane, start):
+            entries = pages.ENTRY.iter_unpack(links[pages.find_from(links, start) * pages.ENTRY.size :])
+            page: memoryview | None = None
+            for sequence, _, _, expiration, offset, size, checksum, priority in entries:
+                byte_budget -= size + MESSAGE_OVERHEAD
+                if found and (byte_budget < 0 or len(found) >= limit):
+                    return self._with_deliveries(lane, found)
+                if page is None:
+                    page = body()
+                content = page[offset : offset + size].tobytes()
+                if crc32(content) != checksum or len(content) != size:
+                    raise _damaged(lane, sequence)
+                found.append((sequence, content, expiration, priority, 0))
+        return self._with_deliveries(lane, found)
+
+    def _with_deliveries(self, lane: int, found: list[Content]) -> list[Content]:
+        """The records with what their delivery states say; most lanes have none."""
+        states = self.deliveries(lane, found[0][0], len(found)) if found else []
+        if not states:
+            return found
+        known = {sequence: state.deliveries for sequence, state in states}
+        return [(*content[:4], known.get(content[0], 0)) for content in found]
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
         messages = []
@@ -178,9 +204,13 @@ class _Lazy:
 def _read_message(lane: int, entry: tuple[int, ...], body: memoryview) -> Message:
     sequence, _, _, expiration, offset, size, checksum, priority = entry
     content = bytes(body[offset : offset + size])
-    if zlib.crc32(content) != checksum or len(content) != size:
-        raise StoreCorrupt(f"record {sequence} of lane {lane} is damaged", lane=lane, sequence=sequence)
+    if crc32(content) != checksum or len(content) != size:
+        raise _damaged(lane, sequence)
     return Message(sequence, content, expiration, priority)
+
+
+def _damaged(lane: int, sequence: int) -> StoreCorrupt:
+    return StoreCorrupt(f"record {sequence} of lane {lane} is damaged", lane=lane, sequence=sequence)
 
 
 def write_destination(destination: StoredDestination) -> bytes:

@@ -197,6 +197,20 @@ class LaneTests(StoreCase):
         assert sequences(store.page(1, 5, PLENTY, 2)) == [7, 8]
         assert store.page(1, 10, PLENTY, 2) == Page([], end=True)
 
+    @pytest.mark.parametrize(("start", "budget", "limit"), [(0, PLENTY, 100), (4, charge(40, 40), 100), (6, PLENTY, 3)])
+    def test_contents_are_those_of_a_page(self, store: Store, start: int, budget: int, limit: int) -> None:
+        """What is read in bulk is what is read otherwise, with the deliveries."""
+        fill(store, 1, 6)
+        append(store, 1, make_message(7, 60, priority=9, expiration=5000), make_message(8), make_message(9))
+        remove(store, 1, 1, 5)
+        set_states(store, 1, {3: Delivery(2), 7: Delivery(4, 1)})
+        with store.snapshot() as reader:
+            messages = reader.page(1, start, budget, limit).messages
+            assert reader.contents(1, start, budget, limit) == [
+                (one.sequence, one.content, one.expiration, one.priority, one.deliveries) for one in messages
+            ]
+            assert reader.contents(2, 0, PLENTY, 10) == []
+
     def test_load_in_the_order_asked_for(self, store: Store) -> None:
         """What is not there is left out."""
         fill(store, 1, 9)

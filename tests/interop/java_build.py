@@ -35,7 +35,7 @@ def class_path(pom: str, sources: str) -> str:
         NoJavaTools: that cannot be done here.
     """
     require_tools()
-    jars = _jars(HERE / "poms" / pom / "pom.xml")
+    jars = jars_of(HERE / "poms" / pom / "pom.xml")
     texts = {path.name: path.read_text() for path in sorted((HERE / sources).glob("*.java"))}
     if pom.endswith("6"):
         texts = {name: text.replace("javax.jms", "jakarta.jms") for name, text in texts.items()}
@@ -56,7 +56,12 @@ def require_tools() -> None:
         raise NoJavaTools(f"javac is not version {_JAVA_VERSION} or newer: {answer.stdout}{answer.stderr}")
 
 
-def _jars(pom: Path) -> Path:
+def jars_of(pom: Path) -> Path:
+    """A directory with the jars that a pom names; Maven gets them unless it has done so before.
+
+    Raises:
+        NoJavaTools: Maven cannot get them.
+    """
     jars = BUILD / f"jars-{pom.parent.name}-{_hash(pom.read_text())}"
     with _maven_turn():
         if jars.exists():

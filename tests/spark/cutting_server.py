@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from quire.spark.online.broker import BulkAccess
+from quire.spark.online.broker import BulkAccess, BulkServer
 
 
 class Answer(NamedTuple):
@@ -78,7 +78,9 @@ class CuttingServer:
                 self.close_connection = True
                 if path == "/api/v1/bulk":
                     self._send(
-                        cutting.spoil(path, msgspec.json.encode(BulkAccess([cutting.url, *cutting.also], "token")))
+                        cutting.spoil(
+                            path, msgspec.json.encode(BulkAccess([BulkServer([cutting.url, *cutting.also], "token")]))
+                        )
                     )
                 else:
                     self._send(cutting.spoil(path, cutting.passed_on(self.command, self.path, body)))
@@ -102,7 +104,7 @@ class CuttingServer:
         """What the broker's own bulk server answers."""
         ask = urllib.request.Request(f"{self._broker}/api/v1/bulk", b"", method="POST")
         with urllib.request.urlopen(ask) as found:
-            access = msgspec.json.decode(found.read(), type=BulkAccess)
+            (access,) = msgspec.json.decode(found.read(), type=BulkAccess).servers
         target = access.urls[0] + path.replace("token=token", f"token={access.token}")
         try:
             with urllib.request.urlopen(urllib.request.Request(target, body or None, method=method)) as answer:

@@ -125,7 +125,7 @@ class StandaloneCluster:
     def driver_environment(self) -> dict[str, str]:
         """Variables for a driver: its own first ``python3`` is the Python that runs this."""
         environment = _clean_environment(Path(sys.executable))
-        return {**environment, "PYSPARK_DRIVER_PYTHON": sys.executable}
+        return {**environment, "PYSPARK_DRIVER_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
     def _found(self, sign: str, worker: int | None) -> list[Process]:
         wanted = self._workers.values() if worker is None else [self._workers[worker]]

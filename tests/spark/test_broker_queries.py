@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from quire.spark.lag import lags
 from tests.spark.running_broker import RunningBroker, running_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -33,6 +34,8 @@ class Job:
     def __init__(self, spark: SparkSession, directory: Path, broker: RunningBroker, **options: str) -> None:
         self._spark = spark
         self._directory = directory
+        self.behind: list[int] = []
+        """How far it was behind at each progress of its last run."""
         self.options = {"broker.url": broker.url, "subscribe": "s", "startingOffsets": "earliest", **options}
 
     def start(self, *, keeps_on: bool = False) -> StreamingQuery:
@@ -48,6 +51,7 @@ class Job:
         """Read what there is; how many messages each micro-batch had."""
         query = self.start()
         query.awaitTermination()
+        self.behind = [sum(lag.offsets for lag in lags(progress)) for progress in query.recentProgress]
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
     @property
@@ -71,6 +75,7 @@ def test_a_query_goes_on_where_its_checkpoint_says(spark: SparkSession, tmp_path
     broker.send("s", 100)
     job = Job(spark, tmp_path, broker, groupId="job", maxOffsetsPerTrigger="40", minPartitions="2")
     assert job.run() == [40, 40, 20]
+    assert job.behind[:3] == [60, 20, 0]
     assert broker.lag("s", "job") == 0
     broker.send("s", 30)
     assert broker.lag("s", "job") == 30

@@ -20,7 +20,7 @@ from quire.arrow.lane_reader import LaneRange
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, QuireError
 from quire.http.bulk.bulk_server import MAX_BODY
-from quire.spark.online.broker import Broker, BulkAccess
+from quire.spark.online.broker import Broker, BulkAccess, BulkServer
 from quire.spark.online.http import answer
 from quire.units import LARGEST
 from tests.postgresql_server import PostgresqlServer
@@ -40,8 +40,9 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def access(broker: RunningBroker) -> BulkAccess:
-    return msgspec.convert(broker.api.call("POST", "/bulk"), BulkAccess)
+def access(broker: RunningBroker) -> BulkServer:
+    (server,) = msgspec.convert(broker.api.call("POST", "/bulk"), BulkAccess).servers
+    return server
 
 
 def client(broker: RunningBroker, patience: float = PATIENCE) -> Broker:
@@ -231,7 +232,7 @@ def test_what_retention_has_taken_is_an_error_for_who_wants_all(tmp_path: Path) 
 
 def test_one_is_started_for_all_who_ask_at_once(tmp_path: Path) -> None:
     with running_broker(tmp_path) as broker:
-        found: list[BulkAccess] = []
+        found: list[BulkServer] = []
         askers = [threading.Thread(target=lambda: found.append(access(broker))) for _ in range(5)]
         for asker in askers:
             asker.start()

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # everybody calls it so
 
 import quire.spark
+from quire.spark.option_kinds import Headers
 from quire.spark.schema import read_schema
 from quire.testing.faults import tear
 from tests.spark.stored import START, append, fill, message, opened, remove
@@ -58,8 +59,8 @@ def places(rows: Iterable[Row]) -> list[tuple[int, int]]:
 
 def test_messages_are_rows(spark: SparkSession, url: str) -> None:
     found = load(spark, url, includeHeaders="true", minPartitions="3")
-    assert found.schema == read_schema(headers=True)
-    assert found.rdd.getNumPartitions() == 3
+    assert found.schema == read_schema(Headers.MAP)
+    assert found.rdd.getNumPartitions() == 4
     rows = found.collect()
     assert places(rows) == [*[(0, n) for n in range(1, LAST + 1)], *[(1, n) for n in range(1, LAST // 10 + 1)]]
     row = next(row for row in rows if (row.partition, row.offset) == (0, 42))
@@ -72,6 +73,18 @@ def test_messages_are_rows(spark: SparkSession, url: str) -> None:
     assert (row.priority, row.persistent, row.expiration, row.deliveries) == (2, True, None, 0)
     assert round(row.timestamp.timestamp() * 1000) == START + 42_000
     assert row.headers == message(42).headers()
+
+
+def test_headers_have_the_shape_that_they_have_from_kafka(spark: SparkSession, url: str) -> None:
+    found = load(spark, url, subscribe="orders", includeHeaders="array").where("offset = 2").select("headers")
+    assert found.schema.simpleString() == "struct<headers:array<struct<key:string,value:binary>>>"
+    (row,) = found.collect()
+    assert [(one.key, bytes(one.value).decode()) for one in row.headers] == list(message(2).headers().items())
+
+
+def test_each_partition_of_a_stream_is_a_task(spark: SparkSession, url: str) -> None:
+    assert load(spark, url).rdd.getNumPartitions() == 2
+    assert load(spark, url, maxRecordsPerPartition="100").rdd.getNumPartitions() == 4
 
 
 def test_spark_finds_the_source_by_itself(spark: SparkSession, url: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidArgument
-from quire.spark.option_kinds import EARLIEST, LATEST, Name, NamePattern, Offsets
+from quire.spark.option_kinds import EARLIEST, LATEST, ByPartition, Headers, Name, NamePattern, Offsets
 from quire.spark.options import OPTIONS, Options, Use
 
 STORE = {"store.url": "lmdb:///data"}
@@ -27,7 +27,7 @@ def test_without_more_a_read_is_of_everything_and_whole() -> None:
     options = read()
     assert (options.store_url, options.subscribe) == ("lmdb:///data", (EVENTS,))
     assert (options.starting_offsets, options.ending_offsets) == (None, None)
-    assert (options.fail_on_data_loss, options.min_partitions, options.include_headers) == (True, 1, False)
+    assert (options.fail_on_data_loss, options.min_partitions, options.include_headers) == (True, 1, Headers.NONE)
 
 
 def test_names_are_read_in_any_case() -> None:
@@ -39,7 +39,12 @@ def test_names_are_read_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "attribute", "value"),
     [
-        ("includeHeaders", "TRUE", "include_headers", True),
+        ("includeHeaders", "TRUE", "include_headers", Headers.MAP),
+        ("includeHeaders", "0", "include_headers", Headers.NONE),
+        ("includeHeaders", "Array", "include_headers", Headers.ARRAY),
+        ("maxRecordsPerPartition", "1000", "max_records_per_partition", 1000),
+        ("startingOffsetsByTimestamp", '{"events": {"0": 1700000000000, "1": "2023-11-14T22:13:20Z"}}',
+         "starting_offsets_by_timestamp", ByPartition(None, {EVENTS: {0: 1_700_000_000_000, 1: 1_700_000_000_000}})),
         ("startingTimestamp", "1700000000000", "starting_timestamp", 1_700_000_000_000),
         ("endingTimestamp", "2023-11-14T22:13:20Z", "ending_timestamp", 1_700_000_000_000),
         ("startingOffsets", "earliest", "starting_offsets", Offsets(EARLIEST, {})),
@@ -67,6 +72,12 @@ def test_a_value_for_streaming_is_read(name: str, text: str, attribute: str, val
     assert getattr(stream(**{name: text}), attribute) == value
 
 
+def test_a_streaming_read_may_take_messages_from_the_store_but_needs_the_broker() -> None:
+    assert stream(**STORE).store_url == "lmdb:///data"
+    with pytest.raises(InvalidArgument, match=r"needs broker\.url"):
+        Options.of({**STORE, "subscribe": "events"}, Use.STREAM)
+
+
 def test_destinations_may_say_what_they_are() -> None:
     options = Options.of({**STORE, "subscribe": "queue://a, b,topic://c.d,b"}, Use.READ)
     assert options.subscribe == (
@@ -83,6 +94,16 @@ def test_a_pattern_is_of_one_kind_or_of_any() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["orders.*", "orders-[0-9]+", "(a|b)", "^orders", "orders$", r"orders\.eu", "orders*"])
+def test_a_pattern_that_may_be_meant_as_a_regular_expression_gets_a_hint(text: str) -> None:
+    assert "no regular expression" in NamePattern(None, Pattern(text)).hint
+
+
+@pytest.mark.parametrize("text", ["orders.>", ">", "orders", "$quire.ledger", "orders-2026_01"])
+def test_a_plain_pattern_gets_none(text: str) -> None:
+    assert not NamePattern(None, Pattern(text)).hint
+
+
 def test_partitions_are_assigned_by_number() -> None:
     assert Options.of({**STORE, "assign": '{"events": [3, 0, 3]}'}, Use.READ).assign == {EVENTS: (0, 3)}
 
@@ -96,6 +117,8 @@ def test_partitions_are_assigned_by_number() -> None:
         ({**STORE, "subscribe": "a", "assign": '{"a": [0]}'}, "subscribe and assign exclude each other"),
         ({**STORE, "subscribe": "a", "startingOffsets": "earliest", "startingTimestamp": "1"},
          "startingOffsets and startingTimestamp exclude each other"),
+        ({**STORE, "subscribe": "a", "endingOffsetsByTimestamp": '{"a": {"0": 1}}', "endingTimestamp": "1"},
+         "endingTimestamp and endingOffsetsByTimestamp exclude each other"),
         ({**STORE, "subscribe": "a", "startingOffset": "1"}, "'startingOffset': did you mean startingOffsets"),
         ({**STORE, "subscribe": "a", "colour": "red"}, "no option 'colour': batch reads have broker.url, store.url"),
         ({**STORE, "subscribe": "a", "maxOffsetsPerTrigger": "1"}, "is for streaming reads, not for batch reads"),
@@ -116,6 +139,7 @@ def test_what_is_missing_unknown_or_too_much_is_named(given: dict[str, str], tex
         ("subscribe", "mailbox://a"),
         ("subscribe", "a.*"),
         ("subscribePattern", "a.>.b"),
+        ("subscribePattern", "orders?"),
         ("assign", "[0]"),
         ("assign", '{"a": [-1]}'),
         ("assign", '{"a": []}'),
@@ -127,6 +151,10 @@ def test_what_is_missing_unknown_or_too_much_is_named(given: dict[str, str], tex
         ("endingOffsets", "earliest"),
         ("endingOffsets", '{"a": {"0": -2}}'),
         ("startingTimestamp", "yesterday"),
+        ("startingOffsetsByTimestamp", '{"a": {"0": "yesterday"}}'),
+        ("startingOffsetsByTimestamp", '{"a": {"0": -1}}'),
+        ("startingOffsetsByTimestamp", "1700000000000"),
+        ("includeHeaders", "map"),
         ("failOnDataLoss", "perhaps"),
         ("minPartitions", "0"),
         ("fetchTimeout", "soon"),
@@ -154,5 +182,5 @@ def test_every_option_says_what_it_is_for() -> None:
 def test_writes_have_options_of_their_own() -> None:
     options = Options.of({**BROKER, "destination": "queue://a", "exactlyOnce": "false"}, Use.STREAM_WRITE)
     assert (options.destination, options.exactly_once) == (Name(DestinationKind.QUEUE, "a"), False)
-    with pytest.raises(InvalidArgument, match=r"store\.url is for batch reads, not for batch writes"):
+    with pytest.raises(InvalidArgument, match=r"is for batch reads and streaming reads, not for batch writes"):
         Options.of(STORE, Use.WRITE)

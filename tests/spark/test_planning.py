@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from quire.arrow.conditions import Comparison, Condition
 from quire.arrow.lane_reader import LaneRange, read
-from quire.destination import DestinationKind
-from quire.destination import stream as stream_of
+from quire.destination import Destination, DestinationKind, queue, stream
 from quire.errors import DataLost, InvalidArgument, UnknownDestination
 from quire.spark.lanes import Lanes
 from quire.spark.options import Options, Use
@@ -23,6 +22,7 @@ from quire.spark.planning.tasks import tasks
 from quire.store.memory import MemoryStore
 from tests.spark.stored import START, fill, message, remove
 
+STREAM, QUEUE = stream("s"), queue("q")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -102,6 +102,7 @@ def test_a_destination_that_is_not_there_is_named_with_those_that_are(
         ({"assign": '{"events": [0, 2]}'}, "assign names partition 2 of events, which has partitions 0 to 1"),
         ({"startingOffsets": '{"events": {"2": 1}}'}, "startingOffsets names partition 2 of events, which is not read"),
         ({"endingOffsets": '{"invoices": {"0": 1}}'}, "endingOffsets names partition 0 of invoices, which is not read"),
+        ({"endingOffsetsByTimestamp": '{"events": {"4": 1}}'}, "endingOffsetsByTimestamp names partition 4 of events"),
     ],
 )
 def test_a_partition_that_is_not_there_is_named(store: MemoryStore, given: dict[str, str], text: str) -> None:
@@ -131,6 +132,12 @@ def at(seconds: float) -> datetime:
         ({"startingOffsets": '{"events": {"0": -2}}', "endingOffsets": '{"events": {"0": -1}}'}, (1, 101)),
         ({"startingOffsets": '{"events": {"1": 12}}'}, (1, 101)),
         ({"startingTimestamp": str(START + 30_000), "endingTimestamp": str(START + 40_001)}, (30, 41)),
+        ({"startingOffsetsByTimestamp": f'{{"events": {{"0": {START + 30_000}, "1": 1}}}}'}, (30, 101)),
+        ({"endingOffsetsByTimestamp": '{"events": {"0": "2023-11-14T22:14:00.001Z"}}'}, (1, 41)),
+        (
+            {"startingOffsetsByTimestamp": '{"events": {"1": 1}}', "endingOffsetsByTimestamp": '{"events": {"1": 2}}'},
+            (1, 101),
+        ),
     ],
 )
 def test_options_say_where_a_read_begins_and_ends(
@@ -210,8 +217,8 @@ def test_a_lane_without_records_has_no_range(store: MemoryStore) -> None:
 # Tasks.
 
 
-def partition(lane: int) -> Partition:
-    return Partition(stream_of("s"), lane - 1, lane)
+def partition(lane: int, destination: Destination = STREAM) -> Partition:
+    return Partition(destination, lane - 1, lane)
 
 
 def lane_store(*lanes: Iterable[int]) -> MemoryStore:
@@ -231,19 +238,42 @@ def counts(store: MemoryStore, dealt: Sequence[tuple[LaneRange, ...]]) -> list[i
     ]
 
 
-def dealt(store: MemoryStore, min_tasks: int, *lanes: int) -> list[tuple[LaneRange, ...]]:
-    found = [(partition(lane), [range(store.lane_state(lane).head, store.lane_state(lane).tail + 1)]) for lane in lanes]
-    return tasks(Lanes.of_store(store), found, min_tasks)
+def dealt(
+    store: MemoryStore, min_tasks: int, *lanes: int, destination: Destination = STREAM, **given: str
+) -> list[tuple[LaneRange, ...]]:
+    states = {lane: store.lane_state(lane) for lane in lanes}
+    found = [
+        (partition(lane, destination), [range(state.head, state.tail + 1)] if state.count else [])
+        for lane, state in states.items()
+    ]
+    return tasks(Lanes.of_store(store), found, options(minPartitions=str(min_tasks), **given))
 
 
-def test_a_small_store_is_one_task() -> None:
-    store = lane_store(range(1, 11), range(1, 6))
-    assert dealt(store, 1, 1, 2) == [(LaneRange("stream://s", 0, 1, 1, 11), LaneRange("stream://s", 1, 2, 1, 6))]
+def test_each_partition_of_a_stream_is_a_task_and_small_queues_share_one() -> None:
+    store = lane_store(range(1, 11), [], range(1, 6))
+    assert dealt(store, 1, 1, 2, 3) == [(LaneRange("stream://s", 0, 1, 1, 11),), (LaneRange("stream://s", 2, 3, 1, 6),)]
+    assert dealt(store, 1, 1, 2, 3, destination=QUEUE) == [
+        (LaneRange("queue://q", 0, 1, 1, 11), LaneRange("queue://q", 2, 3, 1, 6))
+    ]
 
 
-def test_tasks_have_equal_shares_across_lanes() -> None:
+def test_partitions_are_divided_if_more_tasks_are_wanted_and_queues_across_lanes() -> None:
     store = lane_store(range(1, 91), range(1, 11))
-    assert counts(store, dealt(store, 4, 1, 2)) == [25, 25, 25, 25]
+    assert counts(store, dealt(store, 4, 1, 2)) == [22, 23, 22, 23, 10]
+    assert counts(store, dealt(store, 4, 1, 2, destination=QUEUE)) == [25, 25, 25, 25]
+
+
+@pytest.mark.parametrize(("most", "found"), [("30", [30, 30, 30, 10]), ("90", [90, 10]), ("1000", [90, 10])])
+def test_no_task_reads_more_records_than_is_allowed(most: str, found: list[int]) -> None:
+    store = lane_store(range(1, 91), range(1, 11))
+    assert counts(store, dealt(store, 1, 1, 2, maxRecordsPerPartition=most)) == found
+
+
+def test_a_great_many_partitions_share_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dealing, "OWN_TASKS", 3)
+    store = lane_store(*[range(1, 7)] * 4)
+    assert counts(store, dealt(store, 1, 1, 2, 3)) == [6, 6, 6]
+    assert counts(store, dealt(store, 1, 1, 2, 3, 4)) == [8, 8, 8]
 
 
 def test_there_are_no_more_tasks_than_messages() -> None:
@@ -252,7 +282,7 @@ def test_there_are_no_more_tasks_than_messages() -> None:
 
 
 def test_nothing_to_read_is_no_task() -> None:
-    assert tasks(Lanes.of_store(lane_store([])), [(partition(1), [])], 4) == []
+    assert tasks(Lanes.of_store(lane_store([])), [(partition(1), [])], options()) == []
 
 
 def test_large_lanes_are_divided_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +305,7 @@ def test_what_retention_takes_while_a_read_is_planned_is_in_a_task_that_misses_i
     states = {lane: store.lane_state(lane) for lane in (1, 2)}
     before = replace(Lanes.of_store(store), lane_state=states.__getitem__)
     remove(store, 1, taken)
-    planned = tasks(before, [(partition(1), [range(1, 101)])], 2)
+    planned = tasks(before, [(partition(1), [range(1, 101)])], options(minPartitions="2"))
     parts = [part for task in planned for part in task]
     assert parts[0].first == 1
     assert all(one.until == other.first for one, other in pairwise(parts))

@@ -1,5 +1,7 @@
 """What Spark needs, looked at before it starts."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,9 @@ def test_an_old_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) 
         UnsupportedEnvironment, match=rf"this is Spark {version}, and the data source needs 4\.2 or later"
     ):
         sessions.session()
+
+
+def test_what_spark_starts_for_each_plan_does_not_load_pandas() -> None:
+    code = "import sys, quire.spark.data_source as source; source.QuireDataSource({'broker.url': 'http://a', 'assign': "
+    code += "'{\"a\": [0]}'}).schema(); sys.exit('pandas' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -17,6 +17,7 @@ from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, StreamRep
 from quire.spark.options import Options, Use
 from quire.spark.stream_offsets import GROUP, IDENTITY
 from quire.spark.stream_reader import StreamReader
+from tests.postgresql_server import PostgresqlServer
 from tests.spark.running_broker import RunningBroker, running_broker
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def reader(broker: RunningBroker, stream: str, **given: str) -> StreamReader:
     options = {"broker.url": broker.url, "subscribe": stream, "startingOffsets": "earliest", "groupId": "job"}
     named = {"assign", "subscribePattern"} & given.keys()
-    for name in ["subscribe"] * bool(named) + ["startingOffsets"] * ("startingTimestamp" in given):
+    timed = {"startingTimestamp", "startingOffsetsByTimestamp"} & given.keys()
+    for name in ["subscribe"] * bool(named) + ["startingOffsets"] * bool(timed):
         del options[name]
     return StreamReader(Options.of(options | given, Use.STREAM), ["partition", "offset", "value"])
 
@@ -90,6 +92,8 @@ def stream(broker: RunningBroker) -> str:
         ({"startingOffsets": '{"NAME": {"0": 12}}'}, {"0": 12, "1": 11}),
         ({"startingTimestamp": "0"}, {"0": 1, "1": 1}),
         ({"startingTimestamp": "2100-01-01T00:00:00Z"}, {"0": 31, "1": 11}),
+        ({"startingOffsetsByTimestamp": '{"NAME": {"0": 0}}'}, {"0": 1, "1": 11}),
+        ({"startingOffsetsByTimestamp": '{"NAME": {"1": "2100-01-01T00:00:00Z"}}'}, {"0": 31, "1": 11}),
         ({"assign": '{"NAME": [1]}'}, {"1": 1}),
     ],
 )
@@ -119,7 +123,7 @@ def test_a_pattern_that_matches_nothing_is_warned_of_and_streams_that_come_are_r
         source = reader(broker, "", subscribePattern="late.*")
         start = source.initialOffset()
         assert latest(source, start) is start
-    assert caplog.text.count("no stream matches subscribePattern late.*") == 1
+    assert caplog.text.count("no stream matches subscribePattern late.* (a pattern is no regular expression") == 1
     broker.create("late.a")
     broker.send("late.a", 3)
     assert read(source, start, latest(source, start)) == [(0, 1), (0, 2), (0, 3)]
@@ -133,6 +137,27 @@ def test_partitions_that_are_added_are_read_from_their_beginning(broker: Running
     end = latest(source, start)
     assert offsets(end) == {stream: {"0": 31, "1": 11, "2": 3}}
     assert read(source, start, end) == [(2, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_messages_come_from_the_store_if_it_is_named(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    url = f"sqlite://{tmp_path}/store.db"
+    if kind == "postgresql":
+        server: PostgresqlServer = request.getfixturevalue("postgresql_server")
+        url = server.url_for(tmp_path)
+    with running_broker(tmp_path, STORE__URL=url) as broker:
+        broker.create("s", 2)
+        broker.send("s", 30)
+        source = reader(broker, "s", **{"store.url": url})
+        start = source.initialOffset()
+        end = latest(source, start)
+        assert read(source, start, end) == [(0, offset) for offset in range(1, 31)]
+        source.commit(end)
+        assert broker.lag("s", "job") == 0
+        broker.restart()  # the store is there all the time
+        broker.send("s", 2, partition=1)
+        assert read(source, end, latest(source, end)) == [(1, 1), (1, 2)]
+        assert "bulk.started" not in broker.log
 
 
 # How far it goes.

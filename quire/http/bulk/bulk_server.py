@@ -31,7 +31,7 @@ from quire.errors import (
 )
 from quire.http.answers import error_answer, failed, json_answer, not_found
 from quire.http.bulk.rights import Rights, UnknownReader
-from quire.store.base import LaneState, Store, StoredDestination
+from quire.store.base import Store, StoredDestination
 from quire.store.positions import offset_at
 from quire.units import LARGEST
 
@@ -55,7 +55,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 class LanesQuery(msgspec.Struct, frozen=True):
     """Which destinations: those of a kind, or all."""
 
-    kind: str | None = None
+    kind: DestinationKind | None = None
 
 
 class LinksQuery(msgspec.Struct, frozen=True):
@@ -120,17 +120,14 @@ class BulkServer:
         """The destinations that one may read, with the states of their lanes, in one snapshot."""
         reader = self._reader(request)
         query = _query(request, LanesQuery)
-        found, states = await run_in_threadpool(self._look, query.kind)
-        readable = await self._rights.readable(reader, [_address(stored) for stored in found])
-        seen = [stored for stored in found if _address(stored) in readable]
-        return json_answer(LaneStates(seen, {lane: states[lane] for stored in seen for lane in stored.lanes}))
+        look = await run_in_threadpool(self._look, query.kind)
+        readable = await self._rights.readable(reader, [_address(stored) for stored in look.destinations])
+        seen = [stored for stored in look.destinations if _address(stored) in readable]
+        return json_answer(LaneStates(seen, {lane: look.states[lane] for stored in seen for lane in stored.lanes}))
 
-    def _look(self, kind: str | None) -> tuple[list[StoredDestination], dict[int, LaneState]]:
-        """The destinations; the store has things of the broker's own too."""
-        kinds = [kind] if kind else list(DestinationKind)
+    def _look(self, kind: str | None) -> LaneStates:
         with self._store.snapshot() as reader:
-            found = [stored for stored in reader.destinations() if stored.kind in kinds]
-            return found, {lane: reader.lane_state(lane) for stored in found for lane in stored.lanes}
+            return LaneStates.of(reader, kind)
 
     async def _links(self, request: Request) -> Response:
         reader = self._reader(request)
@@ -195,8 +192,8 @@ class BulkServer:
     async def _check(self, reader: str, lane: int) -> bool:
         """Refuse a lane that one may not read; whether there is such a lane."""
         if lane not in self._owners:
-            found, _ = await run_in_threadpool(self._look, None)
-            self._owners = {number: _address(stored) for stored in found for number in stored.lanes}
+            look = await run_in_threadpool(self._look, None)
+            self._owners = {number: _address(stored) for stored in look.destinations for number in stored.lanes}
         destination = self._owners.get(lane)
         if destination is None:
             return False

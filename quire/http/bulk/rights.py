@@ -83,7 +83,7 @@ class Rights:
         answer = self._waiting[self._number] = asyncio.get_running_loop().create_future()
         generation = self.generation
         self._ask(Question(self._number, reader, destinations))
-        allowed = await answer
+        allowed: list[bool] | None = await answer
         if allowed is None:
             raise UnknownReader
         if generation == self.generation:

@@ -94,6 +94,8 @@ class ClusterRouter:
             raise IllegalState("the users, rules and tokens of a cluster are in the settings files of its brokers")
         if scope is Scope.CHOSEN:
             raise InvalidArgument("each shard has a part of it: name one, shard=0 say", argument="shard")
+        if scope is Scope.SERVERS:
+            return await self._servers(request, access, memory)
         if scope is Scope.LIST:
             return await self._list(request, access, memory)
         return await self._every(request, access, memory)
@@ -128,6 +130,14 @@ class ClusterRouter:
         if not good:
             raise _error_of(min(replies.values(), key=lambda reply: reply[0] == 404))
         return summed(good)
+
+    async def _servers(self, request: Request, access: Access, memory: RequestMemory) -> dict[str, Any]:
+        """The bulk servers of all shards, in order: each has a part of what is read."""
+        replies = await self._calls.ask_all("POST", target_of(request), access, memory)
+        for reply in replies.values():
+            if reply[0] >= 400:
+                raise _error_of(reply)
+        return {"servers": [one for _, content in replies.values() for one in msgspec.json.decode(content)["servers"]]}
 
     async def _metrics(self, request: Request, access: Access, memory: RequestMemory) -> PiecedResponse:
         """The metrics of all shards of this broker; one that does not answer has none."""

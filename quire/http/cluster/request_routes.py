@@ -29,6 +29,8 @@ class Scope(Enum):
     """One shard, which has the durable subscription or the operation of the path; the others are asked."""
     TOPIC = "topic"
     """One shard, which has the topic that the body names."""
+    SERVERS = "servers"
+    """All: each has a bulk server of its own."""
     CHOSEN = "chosen"
     """One that the caller has to name: ``shard=3``."""
     BROKER = "broker"
@@ -55,7 +57,7 @@ METRICS = ("/metrics", "/metrics/detailed")
 _DESTINATION = re.compile(r"/(queues|topics|streams|groups)/([^/]+)(/.*)?|/cluster/places/(queue|topic|stream)/([^/]+)")
 _EVERY = re.compile(r"/(schedule|xa|producers)/.+|/(schedule|operations)")
 _FOUND = re.compile(r"(/durables/[^/]+/[^/]+|/operations/[^/]+)(/.*)?")
-_CHOSEN = re.compile(r"/bulk|/write(/.*)?|/store/verify")
+_CHOSEN = re.compile(r"/write(/.*)?|/store/verify")
 _ACCOUNTS = re.compile(r"/(users|rules|tokens)(/.*)?")
 
 
@@ -114,6 +116,8 @@ def _scope(method: str, path: str) -> Scope:
         return Scope.TOPIC if method == "PUT" else Scope.FOUND
     if _EVERY.fullmatch(path):
         return Scope.EVERY
+    if path == "/bulk":
+        return Scope.SERVERS
     if _CHOSEN.fullmatch(path):
         return Scope.CHOSEN
     return Scope.NEVER if method != "GET" and _ACCOUNTS.fullmatch(path) else Scope.HERE

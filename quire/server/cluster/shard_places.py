@@ -25,10 +25,17 @@ def serve_shard(settings: Settings, stores: tuple[str, ...], shard: int, address
         backups = str(Path(settings.backup.directory) / name)
         url = shard_url(stores[shard % len(stores)], shard)
         flags |= {"store.url": url, "store.data": str(data / name), "backup.directory": backups}
+        flags |= {"bulk.address": _bulk_address(settings, shard)}
     host, port = split_address(settings.cluster.address)
     host = f"[{host}]" if ":" in host else host
     first = port + 2 * (shard + 1) if port else 0  # the front has the first two
     return Serve(shard, flags, f"{host}:{first}", f"{host}:{first + 1 if port else 0}")
+
+
+def _bulk_address(settings: Settings, shard: int) -> str:
+    """Where the bulk server of a shard listens: with a fixed port, each process of each shard has one of its own."""
+    host, _, port = settings.bulk.address.rpartition(":")
+    return f"{host}:{int(port) + shard * settings.bulk.processes if int(port) else 0}"
 
 
 def shard_url(url: str, shard: int) -> str:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire.clock import SystemClock
 from quire.destination import written
+from quire.spark.option_kinds import Headers
 from quire.spark.pipelines.command import (
     PipelineCommand,
     console,
@@ -70,7 +71,7 @@ def dead_letters(
 
 def _messages(spark: SparkSession, place: Place, names: list[str]) -> DataFrame:
     if not place.parquet and not names and not (names := letter_destinations(place)):
-        return spark.createDataFrame([], read_schema(headers=True))
+        return spark.createDataFrame([], read_schema(Headers.MAP))
     return place.read(spark, ",".join(names), includeHeaders="true")
 
 

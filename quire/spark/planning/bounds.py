@@ -57,8 +57,8 @@ def _may_hold(condition: Condition, partition: Partition) -> bool:
 
 
 def _start(lanes: Lanes, partition: Partition, options: Options) -> int:
-    if options.starting_timestamp is not None:
-        return lanes.offset_at(partition.lane, options.starting_timestamp)
+    if (time := options.starting_time(partition.destination, partition.number)) is not None:
+        return lanes.offset_at(partition.lane, time)
     wanted = _wanted(lanes, partition, options.starting_offsets, "startingOffsets")
     if wanted is None or wanted == EARLIEST:
         return 0
@@ -70,8 +70,8 @@ def _start(lanes: Lanes, partition: Partition, options: Options) -> int:
 
 
 def _end(lanes: Lanes, partition: Partition, options: Options) -> int:
-    if options.ending_timestamp is not None:
-        return lanes.offset_at(partition.lane, options.ending_timestamp)
+    if (time := options.ending_time(partition.destination, partition.number)) is not None:
+        return lanes.offset_at(partition.lane, time)
     wanted = _wanted(lanes, partition, options.ending_offsets, "endingOffsets")
     return lanes.extent(partition.lane).end if wanted is None or wanted == LATEST else wanted
 

@@ -88,10 +88,15 @@ def _find(known: list[StoredDestination], name: Name) -> StoredDestination:
 
 
 def _check_offsets(options: Options, chosen: list[Partition]) -> None:
-    """Offsets of what is not read are a mistake in a name or a number."""
-    given = {"startingOffsets": options.starting_offsets, "endingOffsets": options.ending_offsets}
-    for option, offsets in given.items():
-        for name, numbers in offsets.named.items() if offsets else ():
+    """Offsets and times of what is not read are a mistake in a name or a number."""
+    given = {
+        "startingOffsets": options.starting_offsets,
+        "startingOffsetsByTimestamp": options.starting_offsets_by_timestamp,
+        "endingOffsets": options.ending_offsets,
+        "endingOffsetsByTimestamp": options.ending_offsets_by_timestamp,
+    }
+    for option, values in given.items():
+        for name, numbers in values.named.items() if values else ():
             read = {part.number for part in chosen if name.is_of(part.destination)}
             for number in numbers.keys() - read:
                 text = f"{option} names partition {number} of {name}, which is not read: see subscribe or assign"

@@ -5,11 +5,16 @@ from math import ceil
 from typing import NamedTuple
 
 from quire.arrow.lane_reader import LaneRange
+from quire.destination import DestinationKind
 from quire.spark.lanes import Lanes
+from quire.spark.options import Options
 from quire.spark.planning.selection import Partition
 
 TASK_BYTES = 128 << 20
 """How many bytes of messages one task reads, about."""
+
+OWN_TASKS = 200
+"""How many partitions of streams have tasks of their own: of more, most have little, and they share so many tasks."""
 
 CELLS = 64
 """Into how many parts a range with gaps is divided to estimate where its records are."""
@@ -25,18 +30,35 @@ class Weighed(NamedTuple):
     count: float  # type: ignore[assignment]  # hides tuple.count
 
 
-def tasks(lanes: Lanes, found: list[tuple[Partition, list[range]]], min_tasks: int) -> list[tuple[LaneRange, ...]]:
-    """Divide ranges among tasks of about as many records each; links are sampled where sequences have gaps."""
-    parts: list[Weighed] = []
+def tasks(lanes: Lanes, found: list[tuple[Partition, list[range]]], options: Options) -> list[tuple[LaneRange, ...]]:
+    """Divide ranges among tasks: each partition of a stream has tasks of its own, other lanes share them.
+
+    A task gets about the same number of records as each other task of its partition; links are sampled where sequences
+    have gaps.
+    """
+    own: list[list[Weighed]] = []
+    shared: list[Weighed] = []
     size = 0.0
     for partition, ranges in found:
         weighed = [cell for one in ranges for cell in _weighed(lanes, partition, one)]
         state = lanes.lane_state(partition.lane)
-        size += sum([cell.count for cell in weighed]) * state.bytes / max(1, state.count)
-        parts += weighed
-    records = sum([cell.count for cell in parts])
-    number = max(1, min(max(min_tasks, ceil(size / TASK_BYTES)), ceil(records)))
-    return _dealt(parts, records / number)
+        size += _count(weighed) * state.bytes / max(1, state.count)
+        if weighed and partition.destination.kind is DestinationKind.STREAM:
+            own.append(weighed)
+        else:
+            shared += weighed
+    number = max(options.min_partitions, ceil(size / TASK_BYTES))
+    if len(own) > OWN_TASKS:
+        shared = [cell for weighed in own for cell in weighed] + shared
+        number, own = max(number, OWN_TASKS), []
+    share = max(1.0, (_count(shared) + sum([_count(weighed) for weighed in own])) / max(1, number))
+    if options.max_records_per_partition is not None:
+        share = min(share, options.max_records_per_partition)
+    return [task for weighed in [*own, shared] for task in _dealt(weighed, share)]
+
+
+def _count(weighed: list[Weighed]) -> float:
+    return sum([part.count for part in weighed])
 
 
 def _weighed(lanes: Lanes, partition: Partition, wanted: range) -> Iterator[Weighed]:
@@ -60,10 +82,10 @@ def _lane_range(partition: Partition, wanted: range) -> LaneRange:
     return LaneRange(str(partition.destination), partition.number, partition.lane, wanted.start, wanted.stop)
 
 
-def _dealt(parts: list[Weighed], share: float) -> list[tuple[LaneRange, ...]]:
-    """Cut parts so that each task gets a share, and join what was cut for counting only."""
+def _dealt(parts: list[Weighed], most: float) -> list[tuple[LaneRange, ...]]:
+    """Cut parts so that each task gets as much, ``most`` at most, and join what was cut for counting only."""
     dealt: list[list[LaneRange]] = [[]]
-    room = share
+    share = room = _count(parts) / max(1, ceil(_count(parts) / most))
     for part, count in parts:
         while count > room + 0.5:  # half a record goes to no task: the next one has less room
             taken = max(room, 0)

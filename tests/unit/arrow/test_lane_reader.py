@@ -12,7 +12,7 @@ from quire.arrow.conditions import Comparison, Condition
 from quire.arrow.lane_reader import LaneRange, read
 from quire.errors import DataLost, StreamReplaced
 from quire.message import Message
-from quire.store.base import Page, StoreReader, WriteBatch
+from quire.store.base import Content, StoreReader, WriteBatch
 from quire.store.memory import MemoryStore
 
 LANE = 5
@@ -27,10 +27,10 @@ class WatchedReader:
         self.links = reader.links
         self.lane_state = reader.lane_state
 
-    def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        page = self._reader.page(lane, start, byte_budget, limit)
-        self._seen += [message.sequence for message in page.messages]
-        return page
+    def contents(self, lane: int, start: int, byte_budget: int, limit: int) -> list[Content]:
+        found = self._reader.contents(lane, start, byte_budget, limit)
+        self._seen += [content[0] for content in found]
+        return found
 
 
 class WatchedStore(MemoryStore):

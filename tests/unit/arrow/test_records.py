@@ -19,7 +19,8 @@ def message(
 
 
 def records(*messages: Message) -> Records:
-    return Records(list(messages), "stream://events", 3)
+    found = [(one.sequence, one.content, one.expiration, one.priority, one.deliveries) for one in messages]
+    return Records(found, "stream://events", 3)
 
 
 def test_a_message_has_a_value_in_every_column() -> None:

@@ -223,7 +223,7 @@ def test_page_names_every_endpoint() -> None:
 
 def test_a_bulk_server_that_listens_everywhere_is_where_the_broker_was_reached(api: Api) -> None:
     api.application.doors.bulk = running = Running("memory:", api.stepped.settings)
-    answer = api.call("POST", "/bulk").json()
+    (answer,) = api.call("POST", "/bulk").json()["servers"]
     assert answer["urls"] == ["http://127.0.0.1:8162", "http://127.0.0.1:8163"]
     assert Rights(running.readers.secret, print).reader_of(answer["token"])
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from quire.errors import QuireError, StoreError, StoreFull, StoreLocked, StoreUnreachable
-from quire.server.store_lock import LOCK_INTERVAL, TAKE_INTERVAL, Found, StoreLock
+from quire.server.store_lock import HUNG_CHECKS, LOCK_INTERVAL, TAKE_INTERVAL, Found, StoreLock
 from quire.store.memory import MemoryStore
 
 OURS = Found(True)
@@ -188,6 +188,33 @@ def test_thread_tries_often_and_checks_each_second_until_the_lock_is_lost() -> N
     assert waits.ends == [-inf, -inf, 3, 4, 4]
     assert lock.until == -inf
     assert waits.seconds == [TAKE_INTERVAL] * 2 + [LOCK_INTERVAL] * 3
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_the_lease_is_not_renewed_while_the_event_loop_hangs(
+    is_watched: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "quire")
+    store = ScriptedStore(*[True] * 1000)
+    lock, loop = StoreLock(store, "me", "u"), Loop()
+    lock.is_watched = is_watched
+    renewals: list[int] = []
+
+    class Hanging(Waits):
+        """At wait 100 the event loop goes on."""
+
+        def wait(self, seconds: float) -> bool:
+            renewals.append(store.asked)
+            if len(renewals) == 100:
+                lock._found(loop.found[-1])
+            return super().wait(seconds)
+
+    lock._ended = Hanging(lock, 110)  # type: ignore[assignment]
+    lock._run(loop)  # type: ignore[arg-type]
+    assert logged(caplog) == ["loop.hung"] * is_watched
+    assert renewals[HUNG_CHECKS - 1] == HUNG_CHECKS
+    assert renewals[98] == (HUNG_CHECKS if is_watched else 99)
+    assert renewals[-1] == (HUNG_CHECKS + 10 if is_watched else 110)
 
 
 def test_thread_ends_with_the_lock_and_with_the_event_loop() -> None:

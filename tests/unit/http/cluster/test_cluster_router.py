@@ -17,7 +17,7 @@ from quire.security.saved_state import SavedState
 from quire.settings import User
 from quire.settings.rules import read_rules
 from tests.unit.http.cluster.conftest import SHARDS, Cluster
-from tests.unit.http.sample_requests import sample_request
+from tests.unit.http.sample_requests import Running, sample_request
 
 pytestmark = pytest.mark.slow  # each cluster is three brokers with their whole API
 
@@ -146,7 +146,19 @@ def test_messages_are_not_moved_to_another_shard(cluster: Cluster) -> None:
 def test_users_are_not_changed_and_what_has_no_shard_needs_one(cluster: Cluster) -> None:
     assert cluster.error(0, "POST", "/users", json={"name": "alice"}) == (409, "illegal-state")
     assert cluster.call(0, "GET", "/users").status_code == 200
-    assert cluster.error(0, "POST", "/bulk") == (400, "invalid-argument")
+    assert cluster.error(0, "POST", "/store/verify") == (400, "invalid-argument")
+
+
+def test_the_bulk_servers_of_all_shards_are_told_in_order(cluster: Cluster) -> None:
+    for api in cluster.apis:
+        api.application.doors.bulk = Running("memory:", api.stepped.settings)
+    servers = cluster.call(1, "POST", "/bulk").json()["servers"]
+    assert len({server["token"] for server in servers}) == SHARDS
+    for shard in range(SHARDS):
+        (named,) = cluster.call(1, "POST", f"/bulk?shard={shard}").json()["servers"]
+        assert named == servers[shard]
+    cluster.maps[1].update({0: Peer("", 1, "b0", "x:1")}, {})
+    assert cluster.error(1, "POST", "/bulk") == (503, "shard-unavailable")
 
 
 def test_metrics_have_the_samples_of_the_shards_of_the_broker(cluster: Cluster) -> None:

@@ -1,0 +1,1 @@
+"""How fast Spark reads streams of a running broker, beside Kafka's source, and what that costs the broker."""

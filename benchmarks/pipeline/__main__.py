@@ -1,0 +1,81 @@
+"""How fast Spark reads streams of a running broker: ``python -m benchmarks.pipeline speed``."""
+
+import os
+from datetime import UTC, datetime
+
+import click
+
+from benchmarks.machine import machine, versions
+from benchmarks.pipeline import report
+from benchmarks.pipeline.confirm import measure_confirm
+from benchmarks.pipeline.speed import Plan, measure
+from benchmarks.rig import temporary_directory, unwind_on_sigterm
+from quire.clock import SystemClock
+
+
+@click.group()
+def main() -> None:
+    """How fast Spark reads streams of a running broker."""
+    unwind_on_sigterm()
+
+
+@main.command()
+@click.option("--messages", type=click.IntRange(1000), default=1_000_000, show_default=True, help="Of 1 KiB each.")
+@click.option(
+    "--readers", type=click.IntRange(1), multiple=True, default=(1, 2, 4), show_default=True,
+    help="How many processes the bulk server has; give it several times.",
+)  # fmt: skip
+@click.option(
+    "--sink", "sinks", type=click.Choice(["noop", "parquet"]), multiple=True, default=("noop", "parquet"),
+    show_default=True, help="Where the messages go.",
+)  # fmt: skip
+@click.option("--runs", type=click.IntRange(2), default=4, show_default=True, help="The first, and warm ones.")
+@click.option("--kafka/--no-kafka", default=True, show_default=True, help="Compare with Kafka: needs a JDK and Maven.")
+@click.option("--write", is_flag=True, help="Put the table into docs/performance.md.")
+def speed(messages: int, readers: tuple[int, ...], sinks: tuple[str, ...], runs: int, kafka: bool, write: bool) -> None:
+    """Read a stream to nothing and to Parquet, and Kafka's topic with the same messages.
+
+    The disk needs room for three times the messages: in Quire, in Kafka, in files.
+    """
+    cores = len(os.sched_getaffinity(0))
+    plan = Plan(messages, 1024, readers, sinks, kafka, runs, max(2, cores))
+    with temporary_directory() as directory:
+        found = []
+        for one in measure(directory, plan, _say):
+            found.append(one)
+            _say(report.table([one], cores).splitlines()[-1])
+    text = f"{_conditions(messages, runs)}\n\n{report.table(found, cores)}"
+    click.echo(text)
+    if write:
+        report.write("spark reads", text)
+
+
+@main.command()
+@click.option("--messages", type=click.IntRange(1000), default=200_000, show_default=True, help="Of `confirm`.")
+@click.option("--stored", type=click.IntRange(1000), default=1_000_000, show_default=True, help="That are read.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Alone and beside, in turn.")
+@click.option("--write", is_flag=True, help="Put the result into docs/performance.md.")
+def confirm(messages: int, stored: int, rounds: int, write: bool) -> None:
+    """Measure `confirm` alone, and beside a reader that has the cores which the broker has not."""
+    with temporary_directory() as directory:
+        found = measure_confirm(directory, messages, stored, rounds, _say)
+    text = report.beside(found)
+    click.echo(text)
+    if write:
+        report.write("confirm beside reads", text)
+
+
+def _conditions(messages: int, runs: int) -> str:
+    day = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).date()
+    return (
+        f"Measured {day} on {machine()}; {versions()}: {messages:,} messages of 1 KiB, random bodies, 4 partitions; "
+        f"warm is the median of {runs - 1} runs after the first."
+    )
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+if __name__ == "__main__":
+    main()

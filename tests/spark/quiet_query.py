@@ -1,0 +1,30 @@
+"""A program that uses the data source as a user's would: ``python -m tests.spark.quiet_query URL STREAM DIRECTORY``."""
+
+import sys
+
+import prometheus_client
+
+import quire.spark
+from quire.spark.lag import LagListener
+
+
+def main(url: str, stream: str, directory: str) -> None:
+    """Read a stream as a batch, and as a query whose lag Prometheus sees."""
+    spark = quire.spark.session()
+    spark.streams.addListener(LagListener())
+    options = {"broker.url": url, "subscribe": stream}
+    print("rows", spark.read.format("quire").options(**options).load().count())
+    messages = spark.readStream.format("quire").options(**options, startingOffsets="earliest").load()
+    writer = messages.writeStream.queryName("copy").format("noop").option("checkpointLocation", directory)
+    query = writer.start()
+    query.processAllAvailable()
+    machine = spark.sparkContext._jsc
+    assert machine is not None
+    machine.sc().listenerBus().waitUntilEmpty()
+    print(prometheus_client.generate_latest().decode())
+    query.stop()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
