@@ -176,6 +176,20 @@ def test_small_files_of_closed_days_are_merged_and_every_reader_sees_each_messag
         Place(parquet=str(directory)).read_stream(spark)
 
 
+def test_a_stream_compacts_behind_the_first_batch_of_each_day(spark: SparkSession, tmp_path: Path) -> None:
+    clock = ManualClock(round(FIRST.timestamp() * 1000))
+    archive = Archive(spark, str(tmp_path), clock=clock, is_daily=True)
+    archive.compact()
+    merged = []
+    for number in range(4):
+        if number == 2:
+            clock.advance(86_400)
+        archive.write(frame(spark, [message(1, partition=number)]).coalesce(1), number)
+        merged.append(archive.merged)
+    assert merged == [0, 0, 2, 2]
+    assert offsets(spark, tmp_path) == [1] * 4
+
+
 def test_files_have_the_target_size_and_the_columns_that_were_asked_for(spark: SparkSession, tmp_path: Path) -> None:
     dice = random.Random(1)
     rows = [
