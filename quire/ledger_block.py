@@ -34,6 +34,8 @@ class LedgerEvent(IntEnum):
     """Its time was over."""
     REMOVE = 7
     """An operator removed or moved it."""
+    RETURN = 8
+    """It came back, and no application has seen it: the next dispatch has no flag."""
 
     @property
     def word(self) -> str:

@@ -25,7 +25,7 @@ HOME = Path(pyspark.__file__).parent
 
 SUBMIT = [str(HOME / "bin" / "spark-submit")]
 
-START_LIMIT = 60.0
+START_LIMIT = 240.0
 """How long a master or a worker may take to start, in seconds."""
 
 _MASTER = "org.apache.spark.deploy.master.Master"

@@ -70,6 +70,10 @@ class DestinationLedger:
         """Messages were not acknowledged."""
         self._note(LedgerEvent.REDELIVER, messages)
 
+    def returned(self, messages: list[Message]) -> None:
+        """Messages came back that no application has seen."""
+        self._note(LedgerEvent.RETURN, messages)
+
     def ended(self, messages: list[Message], reason: str) -> None:
         """Messages have expired, or become dead letters."""
         self._note(LedgerEvent.EXPIRE if reason == "expired" else LedgerEvent.DEAD_LETTER, messages)

@@ -86,6 +86,12 @@ class TracedDestination(DestinationLedger):
         if self._inner is not None:
             self._inner.came_back(messages)
 
+    def returned(self, messages: list[Message]) -> None:
+        """Messages came back that no application has seen."""
+        self._end_deliveries(messages, None, "returned")
+        if self._inner is not None:
+            self._inner.returned(messages)
+
     def ended(self, messages: list[Message], reason: str) -> None:
         """Messages have expired, or become dead letters."""
         self._end_deliveries(messages, None, reason)

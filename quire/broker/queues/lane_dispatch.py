@@ -317,7 +317,7 @@ class LaneDispatch:
     def give_back(self, messages: list[Message]) -> None:
         """Take messages back that were given out and that no application has seen: nothing is counted or flagged."""
         if self.ledger is not None:
-            self.ledger.came_back(messages)
+            self.ledger.returned(messages)
         self.dispatcher.groups.settled(messages)
         for message in messages:
             if message.expiration and not message.stored:

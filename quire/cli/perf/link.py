@@ -16,9 +16,13 @@ _CHUNK = 1 << 20
 
 
 class Link:
-    """A connection to any STOMP 1.2 broker; every method may raise ``BrokerUnreachable``."""
+    """A connection to any STOMP 1.2 broker; every method may raise ``BrokerUnreachable``.
 
-    def __init__(self, target: Target) -> None:
+    Args:
+        headers: more header lines of CONNECT, each with its newline.
+    """
+
+    def __init__(self, target: Target, headers: str = "") -> None:
         try:
             self._socket = socket.create_connection((target.host, target.port), ANSWER_LIMIT)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -28,7 +32,7 @@ class Link:
             raise BrokerUnreachable(f"no broker answers at {target.host}:{target.port}: {error}") from error
         self._rest = b""
         login = f"login:{target.login}\npasscode:{target.passcode}\n" if target.passcode else ""
-        self.send(f"CONNECT\naccept-version:1.2\nhost:/\n{login}\n\0".encode())
+        self.send(f"CONNECT\naccept-version:1.2\nhost:/\n{login}{headers}\n\0".encode())
         self.receive_until(b"CONNECTED\n")
 
     def send(self, data: bytes) -> None:

@@ -228,12 +228,16 @@ class OpenWireConsumer:
 def return_unseen(subscription: Subscription, source: LaneDispatch, last_seen: int) -> None:
     """A consumer's messages that its application has not seen come back as if they had not been given out.
 
-    If the last one that it has seen is not in flight, it was acknowledged, and none of these was seen (ActiveMQ).
+    If the last one that it has seen is not in flight, it was acknowledged. With individual acknowledgements, earlier
+    ones that are in flight may have been seen.
     """
     if last_seen == UNKNOWN:
         return
     sequences = list(subscription.in_flight)
-    seen = sequences.index(last_seen) + 1 if last_seen in subscription.in_flight else 0
+    if last_seen in subscription.in_flight:
+        seen = sequences.index(last_seen) + 1
+    else:
+        seen = max([place for place, sequence in enumerate(sequences, 1) if sequence < last_seen], default=0)
     if unseen := sequences[seen:]:
         source.give_back(subscription.take(unseen))
 

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from quire.clock import SystemClock
 from quire.destination import written
 from quire.errors import InvalidArgument
+from quire.spark.pipelines.audit_alerts import Alerts
 from quire.spark.pipelines.audit_findings import report
 from quire.spark.pipelines.audit_printing import print_report
 from quire.spark.pipelines.audit_report import AuditReport, Expectations, Verdict
@@ -43,8 +44,9 @@ class AuditOptions:
     """How to audit; durations are in seconds.
 
     With ``browse`` the messages of these destinations are looked for. With ``subscriber`` its deliveries of topics and
-    streams are judged, else those of queues. With ``work``, a directory, the audit goes on where it was there, else it
-    reads the ledger as it is now; with ``follow`` it looks for more so often.
+    streams are judged too. With ``work``, a directory, the audit goes on where it was there, else it
+    reads the ledger as it is now; with ``follow`` it looks for more so often. With ``alert_to`` each new fault is sent
+    to this destination of the place's broker.
     """
 
     wanted: Expectations
@@ -54,6 +56,7 @@ class AuditOptions:
     work: str | None = None
     follow: float | None = None
     delay: float = 10.0
+    alert_to: str | None = None
 
 
 @click.command(cls=PipelineCommand)
@@ -77,6 +80,9 @@ class AuditOptions:
 @click.option(
     "--delay", callback=duration, default="10s", show_default=True, help="With --work: how late events may arrive."
 )
+@click.option(
+    "--alert-to", metavar="NAME", help="With --work and --url: send a message for each new fault to this destination."
+)
 @report_option
 @spark_options
 @output_option
@@ -84,7 +90,7 @@ class AuditOptions:
 def audit(
     context: click.Context, place: Place, window: float, depths: tuple[str, ...], drained: bool,
     browse: tuple[str, ...], any_order: bool, subscriber: str | None, work: str | None, follow: float | None,
-    delay: float, page: Path | None, cores: int, memory: str, output: str,
+    delay: float, alert_to: str | None, page: Path | None, cores: int, memory: str, output: str,
 ) -> None:  # fmt: skip
     """Audit a delivery ledger: was every message delivered, in order, once?
 
@@ -97,13 +103,15 @@ def audit(
     """
     if follow is not None and work is None:
         raise click.UsageError("--follow needs --work")
+    if alert_to is not None and not (work and place.url):
+        raise click.UsageError("--alert-to needs --work, and a broker: --url")
     if browse and place.parquet:
         raise click.UsageError(
             "--browse needs --url or --store: Parquet files do not say which messages a queue has now"
         )
     wanted = Expectations(_depths(depths), drained, any_order)
     names = tuple(str(written(name)) for name in browse)
-    how = AuditOptions(wanted, window, names, subscriber, work, follow, delay)
+    how = AuditOptions(wanted, window, names, subscriber, work, follow, delay, alert_to and str(written(alert_to)))
     found = run(start_session("audit", cores, memory), place, how)
     if page:
         from quire.spark.pipelines.pages import audit_page
@@ -141,9 +149,16 @@ def _remaining(spark: SparkSession, place: Place, names: tuple[str, ...]) -> Rem
 
 def _taken_in(spark: SparkSession, place: Place, options: AuditOptions, work: str) -> tuple[DataFrame, Seen]:
     """The histories of a ledger that is read as a stream, after the next part of it."""
-    ledger = place.read_stream(spark, LEDGER)
+    ledger, alerts = place.read_stream(spark, LEDGER), None
+    if options.alert_to is not None:
+        target = place.target() | {"destination": options.alert_to}
+        alerts = Alerts(work, target, any_order=options.wanted.any_order)
     with live(spark, "reading the ledger"):
-        wait_for(start_audit(ledger, work, delay=options.delay, every=options.follow, subscriber=options.subscriber))
+        wait_for(
+            start_audit(
+                ledger, work, delay=options.delay, every=options.follow, subscriber=options.subscriber, alerts=alerts
+            )
+        )
     return taken_in(spark, work)
 
 

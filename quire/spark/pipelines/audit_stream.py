@@ -6,9 +6,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from quire.spark.pipelines import ledger as ledger_rows
+from quire.spark.pipelines.audit_alerts import Alerts
 from quire.spark.pipelines.files import read_or_none, start_batches
-from quire.spark.pipelines.histories import histories, merged
-from quire.spark.pipelines.ledger import SCHEMA, events
+from quire.spark.pipelines.histories import SCHEMA, histories, merged
+from quire.spark.pipelines.ledger import MESSAGE, events
 
 
 class Seen(NamedTuple):
@@ -24,16 +26,21 @@ class Seen(NamedTuple):
 
 
 def start_audit(
-    ledger: DataFrame, work: str, *, delay: float = 10.0, every: float | None = None, subscriber: str | None = None
-) -> StreamingQuery:
+    ledger: DataFrame, work: str, *, delay: float = 10.0, every: float | None = None, subscriber: str | None = None,
+    alerts: Alerts | None = None,
+) -> StreamingQuery:  # fmt: skip
     """Read a ledger from where the last query ended; every so many seconds, or with None until all is read."""
 
     def take(batch: DataFrame, number: int) -> None:
         batch.persist()
         try:
-            histories(batch).write.mode("overwrite").parquet(f"{work}/histories/batch={number}")
+            # Sorted, so that a reader of few messages skips the others.
+            parts = histories(batch).sortWithinPartitions(*MESSAGE)
+            parts.write.mode("overwrite").parquet(f"{work}/histories/batch={number}")
             seen = _seen(batch, _before(batch.sparkSession, work, number), delay)
             seen.write.mode("overwrite").parquet(f"{work}/seen/batch={number}")
+            if alerts is not None:
+                alerts.send(batch.sparkSession, number)
         finally:
             batch.unpersist()
 
@@ -44,10 +51,10 @@ def taken_in(spark: SparkSession, work: str) -> tuple[DataFrame, Seen]:
     """The histories of all messages in an audit's directory, one row per message, and what it has seen."""
     batches = read_or_none(spark, f"{work}/seen")
     if batches is None:
-        return histories(events(spark.createDataFrame([], SCHEMA))), Seen(0, 0, None)
+        return histories(events(spark.createDataFrame([], ledger_rows.SCHEMA))), Seen(0, 0, None)
     last = batches.orderBy(F.col("batch").desc()).first()
     assert last is not None
-    return merged(spark.read.parquet(f"{work}/histories")), Seen(last.events, last.late, last.latest)
+    return merged(spark.read.schema(SCHEMA).parquet(f"{work}/histories")), Seen(last.events, last.late, last.latest)
 
 
 def _before(spark: SparkSession, work: str, number: int) -> Seen:

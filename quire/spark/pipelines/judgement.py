@@ -1,5 +1,6 @@
 """What histories say: how each message ended, what came twice, what came out of order, how long it took."""
 
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
@@ -31,6 +32,9 @@ PERCENTILES: Final = (0.5, 0.9, 0.99, 1.0)
 
 _ACCURACY = 10_000
 
+Mark = Callable[[Column, Column], Column]
+"""What is said of a dispatch, from the dispatch and its place in ``dispatches``."""
+
 
 class Remaining(NamedTuple):
     """What some destinations still had: ``destination`` and ``offset`` of each message.
@@ -56,8 +60,8 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
     messages = _with_is_gone(histories.withColumn("ended_as", _end()), remaining)
     known = F.col("committed_at").isNotNull()
     without_end = known & F.col("ended_as").isNull()
-    after_end = F.filter("dispatches", _is_after_end)
-    unflagged_again = F.filter("dispatches", lambda one, index: ~one["flagged"] & ((index > 0) | _is_after_end(one)))
+    unflagged_again = F.filter("dispatches", is_again_unflagged)
+    delivered = F.size("dispatches") > F.size("returns")
     first = F.get("dispatches", F.lit(0))
     last = F.try_element_at(F.filter("dispatches", lambda one: ~_is_after_end(one)), F.lit(-1))
     return messages.select(
@@ -67,12 +71,12 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
         _one("sent", F.col("sent_at").isNotNull()),
         _one("committed", known),
         _one("earlier", F.col("committed_at").isNull() & (F.col("sent_at").isNull() | (F.size("dispatches") > 0))),
-        _one("delivered", known & (F.size("dispatches") > 0)),
+        _one("delivered", known & delivered),
         *[_one(name, known & (F.col("ended_as") == name)) for name in _ENDS],
         _one("open", without_end & ~F.col("is_gone")),
         _one("lost", without_end & F.col("is_gone")),
         F.size(F.filter("dispatches", lambda dispatch: dispatch["flagged"])).cast("bigint").alias("redelivered"),
-        F.size(F.filter(after_end, lambda dispatch: dispatch["flagged"])).cast("bigint").alias("duplicated_flagged"),
+        F.size(F.filter("dispatches", is_again_flagged)).cast("bigint").alias("duplicated_flagged"),
         F.size(unflagged_again).cast("bigint").alias("duplicated_unflagged"),
         (first["time"] - F.col("committed_at")).alias("waited"),
         (F.col("acknowledged_at.time") - last["time"]).alias("handled"),
@@ -90,24 +94,39 @@ def _with_is_gone(messages: DataFrame, remaining: Remaining | None) -> DataFrame
     return messages.withColumn("is_gone", F.col("there").isNull() & is_judged)
 
 
+def deliveries(histories: DataFrame, marks: Mapping[str, Mark]) -> DataFrame:
+    """A row per delivery: its message, when that came (``at``), the columns of ``dispatches``, and marks."""
+
+    def marked(dispatch: Column, index: Column) -> Column:
+        for name, mark in marks.items():
+            dispatch = dispatch.withField(name, mark(dispatch, index))
+        return dispatch
+
+    at = F.timestamp_millis(F.coalesce("committed_at", "seen_at"))
+    return histories.select(*MESSAGE, "message_id", at.alias("at"), F.inline(F.transform("dispatches", marked)))
+
+
 def disordered(histories: DataFrame) -> DataFrame:
     """The deliveries that were out of order: after one of a higher sequence to the same consumer, and not flagged."""
-    at = F.timestamp_millis(F.coalesce("committed_at", "seen_at"))
-    deliveries = histories.select("destination", "partition", "sequence", at.alias("at"), F.inline("dispatches"))
     before = (
         Window.partitionBy("destination", "partition", "consumer")
         .orderBy("time", "position", "sequence")
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    late = deliveries.withColumn("highest", F.max("sequence").over(before))
-    late = late.where(~F.col("flagged") & (F.col("sequence") < F.col("highest")))
+    late = deliveries(histories, {"ordered": is_to_be_ordered}).withColumn("highest", F.max("sequence").over(before))
+    late = late.where(F.col("ordered") & (F.col("sequence") < F.col("highest")))
     return late.select("destination", "at", F.lit(1).cast("bigint").alias("out_of_order"))
 
 
 def counted(measures: DataFrame, *by: Column | str) -> DataFrame:
     """The ``COUNTS`` and the ``PERCENTILES`` of each latency, from the rows of ``judged`` and ``disordered``."""
+    return measures.groupBy(*by).agg(*sums())
+
+
+def sums() -> list[Column]:
+    """The same as aggregates."""
     counts = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS]
-    return measures.groupBy(*by).agg(*counts, *[_percentiles(name) for name in LATENCIES])
+    return counts + [_percentiles(name) for name in LATENCIES]
 
 
 def consumers(measures: DataFrame) -> DataFrame:
@@ -123,6 +142,26 @@ _ENDS: Final = ("acknowledged", "dead_lettered", "expired", "removed")
 def _end() -> Column:
     """How a message ended: an acknowledgement is stronger than what became of the record afterwards."""
     return F.coalesce(*[F.when(F.col(f"{name}_at").isNotNull(), name) for name in _ENDS])
+
+
+def is_to_be_ordered(dispatch: Column, _index: Column) -> Column:
+    """Whether a delivery has to be in order: it has no flag, and its message was not returned before."""
+    return ~dispatch["flagged"] & (_returns_before(dispatch) == 0)
+
+
+def is_again_flagged(dispatch: Column, _index: Column) -> Column:
+    """Whether a message came again after its end, with the flag."""
+    return dispatch["flagged"] & _is_after_end(dispatch)
+
+
+def is_again_unflagged(dispatch: Column, index: Column) -> Column:
+    """Whether a message came again without the flag, though it had an end or an application may have seen it."""
+    return ~dispatch["flagged"] & ((index > _returns_before(dispatch)) | _is_after_end(dispatch))
+
+
+def _returns_before(dispatch: Column) -> Column:
+    moment = F.struct(dispatch["time"].alias("time"), dispatch["position"].alias("position"))
+    return F.when(F.size("returns") == 0, 0).otherwise(F.size(F.filter("returns", lambda one: one < moment)))
 
 
 def _one(name: str, condition: Column) -> Column:

@@ -9,7 +9,8 @@ SCHEMA = (
     "destination string, event string, sequence bigint, message_id string, producer string, consumer string, "
     "time timestamp, flagged boolean"
 )
-"""The columns of a ledger, as DDL. Events: send, commit, dispatch, acknowledge, redeliver, dead-letter, expire, remove.
+"""The columns of a ledger, as DDL. Events: send, commit, dispatch, acknowledge, redeliver, return, dead-letter, expire,
+remove.
 ``message_id``: of sends and commits; other events need not have it. ``flagged``: a
 dispatch that told the consumer that it may have seen the message.
 
@@ -42,4 +43,5 @@ def events(ledger: DataFrame, subscriber: str | None = None) -> DataFrame:
     if subscriber is None:
         return ledger.where(~F.col("destination").rlike(_MANY_SUBSCRIBERS))
     consumer = F.col("consumer")
-    return ledger.where(consumer.isNull() | (consumer == subscriber) | consumer.startswith(f"{subscriber}/"))
+    is_its_own = consumer.isNull() | (consumer == subscriber) | consumer.startswith(f"{subscriber}/")
+    return ledger.where(~F.col("destination").rlike(_MANY_SUBSCRIBERS) | is_its_own)

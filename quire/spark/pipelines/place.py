@@ -65,6 +65,11 @@ class Place:
         given = {"startingOffsets": "earliest"} | self._options(subscribe, options)
         return _rows(spark.readStream.format("quire").options(**given).load(), subscribe)
 
+    def target(self) -> dict[str, str]:
+        """The options of a sink that writes to the broker."""
+        assert self.url is not None
+        return {"broker.url": self.url, **self.login}
+
     def destinations(self) -> list[str]:
         """The destinations of the broker or the store, as ``queue://orders``."""
         with Source(self._all()).lanes() as lanes:

@@ -92,6 +92,20 @@ def test_a_message_that_comes_back_is_flagged_and_becomes_a_dead_letter() -> Non
     assert events(told(stepped, "queue://ActiveMQ.DLQ")) == [("send", 1), ("commit", 1)]
 
 
+def test_a_message_that_no_application_has_seen_is_returned_and_has_no_flag() -> None:
+    stepped = broker()
+    producer, consumer = stepped.connect(), stepped.connect()
+    consumer.subscribe("q")
+    producer.send("q", b"one")
+    stepped.run()
+    [subscription] = stepped.queue("q").subscriptions
+    stepped.queue("q").give_back(subscription.take([1]))
+    found = told(stepped)
+    assert [(row.event, row.flagged) for row in found[2:]] == [
+        ("dispatch", False), ("return", False), ("dispatch", False)
+    ]  # fmt: skip
+
+
 def test_an_expired_message_expires() -> None:
     stepped = broker()
     stepped.connect().send("q", b"one", {"expires": str(stepped.clock.now_ms() + 500)})

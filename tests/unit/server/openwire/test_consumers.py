@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from quire.errors import SlowConsumer
-from quire.protocols.openwire.commands import ConnectionErrorCommand, ConsumerControl, MessageDispatch, RemoveInfo
+from quire.protocols.openwire.commands import (
+    AckType,
+    ConnectionErrorCommand,
+    ConsumerControl,
+    MessageDispatch,
+    RemoveInfo,
+)
 from quire.protocols.openwire.structures import (
     ActiveMQQueue,
     ActiveMQTopic,
@@ -157,6 +163,17 @@ def test_of_a_message_that_was_acknowledged_nothing_behind_it_was_seen() -> None
     client.remove(consumer, sequence_of(dispatches[0]))
     client.consumer()
     assert counters(client.take(MessageDispatch)) == [0, 0]
+
+
+def test_of_messages_before_one_that_was_acknowledged_alone_any_may_have_been_seen() -> None:
+    _, client = with_messages(4)
+    consumer = client.consumer()
+    dispatches = client.take(MessageDispatch)
+    client.acks(dispatches[2:3], AckType.INDIVIDUAL)
+    client.remove(consumer, sequence_of(dispatches[2]))
+    client.consumer()
+    given = client.take(MessageDispatch)
+    assert (texts(given), counters(given)) == (["0", "1", "3"], [1, 1, 0])
 
 
 @pytest.mark.parametrize("what", ["consumer", "session", "connection"])
