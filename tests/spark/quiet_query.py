@@ -6,12 +6,14 @@ import prometheus_client
 
 import quire.spark
 from quire.spark.lag import LagListener
+from quire.spark.pipelines.files import read_or_none
 
 
 def main(url: str, stream: str, directory: str) -> None:
-    """Read a stream as a batch, and as a query whose lag Prometheus sees."""
+    """Look for files that are not there, read a stream as a batch, and as a query whose lag Prometheus sees."""
     spark = quire.spark.session()
     spark.streams.addListener(LagListener())
+    print("files", read_or_none(spark, f"{directory}/none"), read_or_none(spark, f"{directory}/*"))
     options = {"broker.url": url, "subscribe": stream}
     print("rows", spark.read.format("quire").options(**options).load().count())
     messages = spark.readStream.format("quire").options(**options, startingOffsets="earliest").load()

@@ -24,6 +24,7 @@ def test_a_program_that_succeeds_logs_no_error(tmp_path: Path) -> None:
         program = [sys.executable, "-m", "tests.spark.quiet_query", broker.url, "s", str(tmp_path / "checkpoint")]
         ended = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert ended.returncode == 0, ended.stderr
+    assert "files None None\n" in ended.stdout
     assert "rows 33\n" in ended.stdout
     assert re.search(r'quire_spark_lag_offsets\{.*,partition="2",query="copy",stream="s"\} 0\.0', ended.stdout)
     assert LOUD.findall(ended.stderr) == []

@@ -36,7 +36,7 @@ from quire.store.positions import offset_at
 from quire.units import LARGEST
 
 MAX_READS = 16
-"""How many reads go on at once; others wait for their turn. Each takes about 10 MB of memory, however slow it is."""
+"""How many reads go on at once; others wait for their turn. Each takes about 20 MB of memory, however slow it is."""
 
 END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 """What ends an Arrow IPC stream."""

@@ -73,7 +73,7 @@ class Broker:
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         """Links of a lane (``StoreReader.links``)."""
-        query = {"lane": own_number(lane), "start": start, "limit": limit}
+        query: dict[str, object] = {"lane": own_number(lane), "start": start, "limit": limit}
         return self._look("/links", list[Link], query, shard_of(lane))
 
     def offset_at(self, lane: int, time_ms: int) -> int:

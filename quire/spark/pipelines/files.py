@@ -7,26 +7,26 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-_NOT_THERE = {"PATH_NOT_FOUND"}
-_EMPTY = {"UNABLE_TO_INFER_SCHEMA"}
+_EMPTY = "UNABLE_TO_INFER_SCHEMA"
 
 
 def is_there(spark: SparkSession, path: str) -> bool:
-    try:
-        spark.read.text(path)
-    except AnalysisException as error:
-        if error.getCondition() in _NOT_THERE:
-            return False
-        raise
-    return True
+    """Whether a path, or a pattern of paths, leads to files; Spark's readers log a Java trace if it does not."""
+    machine, context = spark.sparkContext._jvm, spark.sparkContext._jsc
+    assert machine is not None
+    assert context is not None
+    where = machine.org.apache.hadoop.fs.Path(path)
+    return bool(where.getFileSystem(context.hadoopConfiguration()).globStatus(where))
 
 
 def read_or_none(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> DataFrame | None:
     """Parquet files; None if there are none. The options are those of Spark's reader."""
+    if not is_there(spark, path):
+        return None
     try:
         return spark.read.options(**dict(options or {})).parquet(path)
     except AnalysisException as error:
-        if error.getCondition() in _NOT_THERE | _EMPTY:
+        if error.getCondition() == _EMPTY:
             return None
         raise
 
