@@ -4,7 +4,10 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +45,24 @@ def write_source(spark: SparkSession, source: Path, files: range) -> None:
 
 def dies(*_: object) -> None:
     raise RuntimeError("died before the list was replaced")
+
+
+def dying_after(patched: pytest.MonkeyPatch, changes: int) -> Callable[[], bool]:
+    """Let so many changes to directories pass and none after them; the result says whether there were no more."""
+    left = [changes]
+
+    def counting(change: Callable[..., None]) -> Callable[..., None]:
+        def changed(*arguments: Any) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                dies()
+            change(*arguments)
+
+        return changed
+
+    for name in ("touch", "write", "remove_named"):
+        patched.setattr(ArchiveDirectory, name, counting(getattr(ArchiveDirectory, name)))
+    return lambda: left[0] >= 0
 
 
 def left_over(spark: SparkSession, directory: Path) -> set[str]:
@@ -130,15 +151,18 @@ def test_small_files_of_closed_days_are_merged_and_every_reader_sees_each_messag
         archive.add(frame(spark, [message(offset + number, partition=number) for offset in (1, 4, 7)]))
     expected = [1, 2, 3, 4, 5, 6, 7, 8, 9]
     began_before = spark.read.parquet(str(directory))
-    with monkeypatch.context() as patched:
-        patched.setattr(ArchiveList, "publish", dies)
-        with pytest.raises(RuntimeError, match="died"):
-            archive.compact()
-    assert offsets(spark, directory) == expected
+    for changes in range(9):  # it dies before its first change to the directory, its second one, ...
+        with monkeypatch.context() as patched:
+            is_alive = dying_after(patched, changes)
+            with suppress(RuntimeError):
+                archive.compact()
+        assert offsets(spark, directory) == expected
+        if is_alive():
+            break
+    assert changes == 3  # the times of two files, and the list
     files = ArchiveDirectory(spark, str(directory))
     for url in left_over(spark, directory):
         files.touch(DataFile(url, 0, 0), clock.now_ms())
-    archive.compact()
     # Two files of the closed day become one. The latest batch and the open day stay as they are.
     assert archive.merged == 2
     assert [row.offset for row in began_before.orderBy("offset").collect()] == expected
@@ -150,6 +174,20 @@ def test_small_files_of_closed_days_are_merged_and_every_reader_sees_each_messag
     assert len(list(directory.glob("batch=-1/**/*.parquet"))) == 1
     with pytest.raises(InvalidArgument, match="was compacted"):
         Place(parquet=str(directory)).read_stream(spark)
+
+
+def test_a_stream_compacts_behind_the_first_batch_of_each_day(spark: SparkSession, tmp_path: Path) -> None:
+    clock = ManualClock(round(FIRST.timestamp() * 1000))
+    archive = Archive(spark, str(tmp_path), clock=clock, is_daily=True)
+    archive.compact()
+    merged = []
+    for number in range(4):
+        if number == 2:
+            clock.advance(86_400)
+        archive.write(frame(spark, [message(1, partition=number)]).coalesce(1), number)
+        merged.append(archive.merged)
+    assert merged == [0, 0, 2, 2]
+    assert offsets(spark, tmp_path) == [1] * 4
 
 
 def test_files_have_the_target_size_and_the_columns_that_were_asked_for(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the pipeline says of dead letters."""
 
+import itertools
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,10 @@ def test_a_broker_says_where_its_dead_letters_are(tmp_path: Path) -> None:
 
 def test_a_chart_over_time_has_few_points_and_all_letters(found: LettersReport) -> None:
     assert sum(row["count"] for row in found.times) == 4
-    assert len(found.times) == 3
+    assert len([row for row in found.times if row["count"]]) == 3
+    starts = [row["start"] for row in found.times]
+    assert len({after - before for before, after in itertools.pairwise(starts)}) == 1
+    assert len(starts) <= 201
 
 
 def test_the_page_has_what_was_found_and_none_of_it_as_html(found: LettersReport) -> None:

@@ -26,23 +26,25 @@ class ArchiveList:
     def __init__(self, directory: ArchiveDirectory) -> None:
         self._directory = directory
 
-    def entries(self) -> list[DataFile]:
-        """The files of the archive. One that has no list yet, of an earlier version, has all files that are there."""
-        numbers = self._numbers()
-        return [self._here(file) for file in self._read(numbers[-1])] if numbers else self._directory.files()
-
     def begin(self) -> None:
-        """Write the first list, so that readers see no batch that is not complete; and a new one after a move."""
+        """Write the first list, so that readers see no batch that is not complete; and a new one after a move.
+
+        The first one has all files that are there: an archive of an earlier version has no list.
+        """
         numbers = self._numbers()
-        if not numbers or any([file != self._here(file) for file in self._read(numbers[-1])[:1]]):
+        if not numbers:
+            self._write(0, self._directory.files())
+        elif any([file != self._here(file) for file in self._read(numbers[-1])[:1]]):
             self.publish(lambda entries: entries)
+
+    def entries(self) -> list[DataFile]:
+        """The files of the archive."""
+        return [self._here(file) for file in self._read(self._numbers()[-1])]
 
     def publish(self, change: Callable[[list[DataFile]], list[DataFile]]) -> None:
         """Replace the list."""
         numbers = self._numbers()
-        number = numbers[-1] + 1 if numbers else 0
-        lines = [_VERSION, *[_line(file) for file in change(self.entries())]]
-        self._directory.write(_name(number), "\n".join(lines))
+        self._write(numbers[-1] + 1, change(self.entries()))
         for old in numbers[: 1 - _KEPT]:
             self._directory.remove_named(_name(old))
 
@@ -55,6 +57,9 @@ class ArchiveList:
         assert version == _VERSION, version
         found = [json.loads(line) for line in lines]
         return [DataFile(entry["path"], entry["size"], entry["modificationTime"]) for entry in found]
+
+    def _write(self, number: int, files: list[DataFile]) -> None:
+        self._directory.write(_name(number), "\n".join([_VERSION, *[_line(file) for file in files]]))
 
     def _here(self, file: DataFile) -> DataFile:
         """A file of the list, where the archive is now: its directory may have been moved."""

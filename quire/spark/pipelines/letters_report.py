@@ -59,11 +59,18 @@ def report(rows: DataFrame, each: int) -> LettersReport:
             plain_rows(by(rows, "origin").limit(ROWS)),
             plain_rows(by(rows, "destination").limit(ROWS)),
             plain_rows(ages(rows)),
-            plain_rows(over_time(rows, step)),
+            _without_gaps(plain_rows(over_time(rows, step)), step * 1000),
             plain_rows(shown.withColumn("sent", F.unix_millis("sent"))),
         )
     finally:
         rows.unpersist()
+
+
+def _without_gaps(rows: Sequence[Row], step: int) -> list[Row]:
+    """The counts of all steps, in milliseconds, from the first one to the last."""
+    counts = {row["start"]: row["count"] for row in rows}
+    starts = range(min(counts), max(counts) + 1, step) if counts else ()
+    return [{"start": start, "count": counts.get(start, 0)} for start in starts]
 
 
 def print_report(report: LettersReport, console: Console) -> None:
