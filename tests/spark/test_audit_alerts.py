@@ -5,9 +5,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from quire.spark.pipelines.audit import audit
 from quire.spark.pipelines.audit_alerts import Alerts, Span
 from quire.spark.pipelines.audit_stream import start_audit
 from quire.spark.pipelines.ledger import SCHEMA
@@ -83,3 +85,10 @@ def test_which_batches_have_earlier_events_of_the_same_messages() -> None:
         False,
     ]
     assert not any([span.overlaps(Span(*other)) for other in (("queue://b", 0, 10, 20), ("queue://a", 1, 10, 20))])
+
+
+@pytest.mark.parametrize("given", [[], ["--work", "w", "--parquet", "p"]])
+def test_alerts_need_a_directory_and_a_broker(given: list[str]) -> None:
+    found = CliRunner().invoke(audit, ["--alert-to", "alerts", *given])
+    assert found.exit_code == 2
+    assert "--alert-to needs --work, and a broker: --url" in found.output
