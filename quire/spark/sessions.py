@@ -22,6 +22,9 @@ OLDEST_SPARK = (4, 2)
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark's setting that lets a Python data source apply filters; off by default."""
 
+BATCH_PARTITIONS = 16
+"""How many partitions for each core the shuffle of a batch begins with; Spark then joins those that are small."""
+
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
@@ -47,7 +50,8 @@ def session(cores: int = 2, memory: str = "1g", *, push_filters: bool = False, *
     """A session of this machine's own, with the data source registered.
 
     Args:
-        cores: how many tasks run at once; a shuffle has as many partitions, as Spark's default of 200 is for clusters.
+        cores: how many tasks run at once. Unless the settings say otherwise, a shuffle of a streaming query has as many
+            partitions, and that of a batch begins with ``BATCH_PARTITIONS`` times as many.
         memory: the heap of the driver, in which the tasks run too.
         push_filters: as in ``register``.
         **settings: of Spark, with two underscores for each dot: ``spark__sql__shuffle__partitions="8"``.
@@ -60,7 +64,9 @@ def session(cores: int = 2, memory: str = "1g", *, push_filters: bool = False, *
     # Or Spark's workers run the first python3 on the PATH, which may be one without Quire.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().master(f"local[{cores}]").appName("quire").config("spark.driver.memory", memory)
-    builder = builder.config("spark.sql.shuffle.partitions", cores)
+    if "spark__sql__shuffle__partitions" not in settings:  # Spark's default of 200 is for clusters
+        builder = builder.config("spark.sql.shuffle.partitions", cores)
+        builder = builder.config("spark.sql.adaptive.coalescePartitions.initialPartitionNum", BATCH_PARTITIONS * cores)
     for name, value in settings.items():
         builder = builder.config(name.replace("__", "."), value)
     spark = builder.getOrCreate()

@@ -15,7 +15,9 @@ def main(url: str, stream: str, directory: str) -> None:
     spark.streams.addListener(LagListener())
     print("files", read_or_none(spark, f"{directory}/none"), read_or_none(spark, f"{directory}/*"))
     options = {"broker.url": url, "subscribe": stream}
-    print("rows", spark.read.format("quire").options(**options).load().count())
+    batch = spark.read.format("quire").options(**options).load()
+    print("rows", batch.count())
+    batch.groupBy("key").count().explain()
     messages = spark.readStream.format("quire").options(**options, startingOffsets="earliest").load()
     writer = messages.writeStream.queryName("copy").format("noop").option("checkpointLocation", directory)
     query = writer.start()

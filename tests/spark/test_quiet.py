@@ -26,5 +26,6 @@ def test_a_program_that_succeeds_logs_no_error(tmp_path: Path) -> None:
     assert ended.returncode == 0, ended.stderr
     assert "files None None\n" in ended.stdout
     assert "rows 33\n" in ended.stdout
+    assert re.search(r"Exchange hashpartitioning\(key#\d+, 32\)", ended.stdout)
     assert re.search(r'quire_spark_lag_offsets\{.*,partition="2",query="copy",stream="s"\} 0\.0', ended.stdout)
     assert LOUD.findall(ended.stderr) == []
