@@ -128,7 +128,7 @@ def test_an_archive_is_compacted_by_its_next_run_or_alone(run: Run, spark: Spark
     assert "archived 1 rows" in result.stdout
     assert "merged 2 small files" in result.stdout
     assert run("archive", directory, "--compact").stdout.splitlines() == [
-        f"archived 0 rows to {directory}", "merged 0 small files",
+        f"archived 0 messages to {directory}", "merged 0 small files",
     ]  # fmt: skip
     assert spark.read.parquet(str(directory)).count() == 3
 

@@ -81,7 +81,7 @@ def archive(
     if output == "json":
         print_json({"rows": archive.written, "compacted_files": archive.merged, "directory": directory})
     else:
-        click.echo(f"archived {archive.written} rows to {directory}")
+        click.echo(f"archived {archive.written} messages to {directory}")
         if compact:
             click.echo(f"merged {archive.merged} small files")
 
