@@ -14,7 +14,8 @@ from quire.server.openwire.openwire_consumer import cause_of
 from quire.server.openwire.openwire_consumers import OpenWireConsumers
 from quire.server.openwire.openwire_transactions import OpenWireTransactions
 
-_OF_ONE = (int(AckType.STANDARD), int(AckType.INDIVIDUAL))
+_ALONE = int(AckType.INDIVIDUAL)
+_OF_ONE = (int(AckType.STANDARD), _ALONE)
 
 
 class OpenWireAcknowledgements:
@@ -39,6 +40,8 @@ class OpenWireAcknowledgements:
         if subscription is not self._of:
             self.settle()
             self._of = subscription
+            if ack.ack_type == _ALONE and (consumer := self._consumers.find(ack.consumer_id)) is not None:
+                consumer.acknowledges_alone = True
         self._run.append(ack.sequence)
         return True
 

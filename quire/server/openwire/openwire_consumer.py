@@ -42,7 +42,10 @@ class OpenWireConsumer:
 
     Attributes:
         is_part: whether other shards of a cluster have parts of it too.
+        acknowledges_alone: whether it acknowledges each message for itself, so that earlier ones may have been seen.
     """
+
+    acknowledges_alone = False
 
     def __init__(
         self, broker: Broker, session: ClientSession, table: SubscriptionTable, info: ConsumerInfo,
@@ -161,6 +164,7 @@ class OpenWireConsumer:
         """
         assert ack.last_message_id is not None
         subscription, last = self._subscription, ack.last_message_id.broker_sequence_id
+        self.acknowledges_alone |= type is AckType.INDIVIDUAL
         if type is AckType.DELIVERED and first is None and ack.message_count == 1:
             self._had_before[last] = None
             return [(subscription, [last])]
@@ -211,7 +215,7 @@ class OpenWireConsumer:
         subscription, source = self._subscription, self._subscription.source
         self._table.remove(subscription)
         if isinstance(source, LaneDispatch):
-            return_unseen(subscription, source, last_seen)
+            return_unseen(subscription, source, last_seen, alone=self.acknowledges_alone)
             gone = partial(self._tell_gone, subscription)
             Departure(self._broker.core, source, subscription, cause, gone, lost=False).begin()
         else:
@@ -225,19 +229,21 @@ class OpenWireConsumer:
         self._broker.advisories.consumer_stopped(subscription, left.consumer_count if left else 0)
 
 
-def return_unseen(subscription: Subscription, source: LaneDispatch, last_seen: int) -> None:
+def return_unseen(subscription: Subscription, source: LaneDispatch, last_seen: int, *, alone: bool = False) -> None:
     """A consumer's messages that its application has not seen come back as if they had not been given out.
 
-    If the last one that it has seen is not in flight, it was acknowledged. With individual acknowledgements, earlier
-    ones that are in flight may have been seen.
+    If the last one that it has seen is not in flight, it was acknowledged, and none of these was seen (ActiveMQ).
+    If it was acknowledged ``alone``, earlier ones may have been seen.
     """
     if last_seen == UNKNOWN:
         return
     sequences = list(subscription.in_flight)
     if last_seen in subscription.in_flight:
         seen = sequences.index(last_seen) + 1
-    else:
+    elif alone:
         seen = max([place for place, sequence in enumerate(sequences, 1) if sequence < last_seen], default=0)
+    else:
+        seen = 0
     if unseen := sequences[seen:]:
         source.give_back(subscription.take(unseen))
 

@@ -19,6 +19,7 @@ from quire.protocols.openwire.structures import (
     ConsumerId,
 )
 from quire.protocols.openwire.wire_format import WireFormat
+from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import Q, Rig, T, counters, sequence_of, texts, with_messages
 
 # Credit.
@@ -174,6 +175,21 @@ def test_of_messages_before_one_that_was_acknowledged_alone_any_may_have_been_se
     client.consumer()
     given = client.take(MessageDispatch)
     assert (texts(given), counters(given)) == (["0", "1", "3"], [1, 1, 0])
+
+
+def test_what_waited_behind_a_message_of_higher_priority_was_not_seen() -> None:
+    rig = Rig(settings(policy={"prioritized_messages": True}))
+    client = rig.client()
+    client.send("0", "1")
+    client.send("2", priority=9)
+    consumer = client.consumer()
+    (first, *_) = client.take(MessageDispatch)
+    assert texts([first]) == ["2"]
+    client.acks([first])
+    client.remove(consumer, sequence_of(first))
+    client.consumer()
+    given = client.take(MessageDispatch)
+    assert (texts(given), counters(given)) == (["0", "1"], [0, 0])
 
 
 @pytest.mark.parametrize("what", ["consumer", "session", "connection"])
