@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 
 from benchmarks.cluster.load import SoakLoad
-from quire.cluster.cluster_tables import ShardRow, View
 from quire.cluster.directory import LEASE, Directory
+from quire.cluster.view import ShardRow, View
 from tests.acceptance.cluster.cluster_broker import ClusterBroker
 from tests.acceptance.cluster.running_cluster import RunningCluster
 from tests.acceptance.crash.broker_process import quire

@@ -1,9 +1,10 @@
-"""The tables of a cluster, and what a broker reads of them."""
+"""The tables of a cluster."""
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Integer, LargeBinary, MetaData, Table, Text
+
+from quire.cluster.view import BrokerRow, ShardRow
 
 SCHEMA = "quire_cluster"
 """The schema of the tables, in the database of the cluster."""
@@ -53,73 +54,6 @@ pins = Table(
     Column("shard", Integer, nullable=False),
     Column("version", BigInteger, nullable=False),  # how often the key was given from one shard to another
 )
-
-
-class ClusterFacts(NamedTuple):
-    """What is fixed once the cluster is formed."""
-
-    shards: int
-    secret: bytes
-    stores: tuple[str, ...]
-
-
-class BrokerRow(NamedTuple):
-    """A broker that lives.
-
-    Attributes:
-        standing_by: the shards that it waits for: it takes them as soon as their owner stops.
-        leaving: whether it gives up its shards.
-    """
-
-    name: str
-    run: str
-    stomp: str
-    openwire: str
-    http: str
-    version: str
-    placement: str
-    standing_by: frozenset[int] = frozenset()
-    leaving: bool = False
-
-
-class ShardRow(NamedTuple):
-    """A shard that has had an owner.
-
-    Attributes:
-        address: where it takes links; empty once it has stopped.
-        since: since when, in seconds since the epoch, by the clock of the server.
-    """
-
-    shard: int
-    broker: str
-    epoch: int
-    address: str
-    http: str
-    pid: int
-    since: float
-    preferred: str = ""
-
-
-class PinRow(NamedTuple):
-    """A destination that was given from one shard to another, with all that have its placement key.
-
-    Attributes:
-        shard: the one that has it now.
-        version: how often it was given.
-    """
-
-    key: str
-    destination: str
-    shard: int
-    version: int
-
-
-class View(NamedTuple):
-    """All rows, in one snapshot."""
-
-    brokers: Mapping[str, BrokerRow] = {}
-    shards: Mapping[int, ShardRow] = {}
-    pins: Mapping[str, PinRow] = {}
 
 
 def broker_row(row: Any) -> BrokerRow:

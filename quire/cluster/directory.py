@@ -15,7 +15,8 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
 from quire.cluster import cluster_tables as tables
-from quire.cluster.cluster_tables import SCHEMA, BrokerRow, ClusterFacts, PinRow, ShardRow, View, broker_row, shard_row
+from quire.cluster.cluster_tables import SCHEMA, broker_row, shard_row
+from quire.cluster.view import BrokerRow, ClusterFacts, PinRow, ShardRow, View
 from quire.errors import InvalidSettings, QuireError, StoreUnreachable, UnknownBroker
 
 LEASE = 3.0

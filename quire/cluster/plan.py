@@ -5,7 +5,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from quire.cluster.assignment import assign
-from quire.cluster.cluster_tables import View
+from quire.cluster.view import View
 
 
 class ShardState(Enum):

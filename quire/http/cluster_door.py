@@ -2,14 +2,17 @@
 
 import asyncio
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from quire.cluster.cluster_tables import View
-from quire.cluster.directory import Directory
 from quire.cluster.placement import SPREAD
+from quire.cluster.view import View
 from quire.destination import Destination
 from quire.errors import InvalidArgument, QuireError, ShardMoved, UnknownBroker, UnknownDestination
 from quire.server.cluster.seat import Seat
 from quire.server.service import Service
+
+if TYPE_CHECKING:
+    from quire.cluster.directory import Directory
 
 
 class ClusterDoor:
@@ -67,5 +70,8 @@ class ClusterDoor:
         return key
 
     @cached_property
-    def _directory(self) -> Directory:
+    def _directory(self) -> "Directory":
+        # SQLAlchemy takes 15 MB of memory, which a broker without a cluster has no use for.
+        from quire.cluster.directory import Directory
+
         return Directory(self.seat.store)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from quire.clock import Clock
 from quire.errors import BrokerBusy, NotAuthenticated, QuireError, TooManyLogins
@@ -13,11 +14,13 @@ from quire.security.audit_log import AuditLog
 from quire.security.background import Background
 from quire.security.credentials import Credentials, Origin
 from quire.security.guesses import Guesses
-from quire.security.jwt_verifier import JwtVerifier, is_jwt
 from quire.security.passwords import RememberedPasswords, is_right
 from quire.security.principal import ANYONE, Principal, Proof
 from quire.security.tokens import split_token
 from quire.settings import JwtSettings, Settings
+
+if TYPE_CHECKING:
+    from quire.security.jwt_verifier import JwtVerifier
 
 LONGEST_WAIT = 5.0
 """How many seconds a login may wait because others failed; if it had to wait longer, it is refused at once."""
@@ -54,7 +57,13 @@ class Authentication:
         """The settings were read again."""
         if settings.jwt != self._issuer:
             self._issuer = settings.jwt
-            self._jwt = JwtVerifier(settings.jwt, self._clock, self._network) if settings.jwt.issuer else None
+            self._jwt = self._verifier(settings.jwt) if settings.jwt.issuer else None
+
+    def _verifier(self, settings: JwtSettings) -> "JwtVerifier":
+        # What it imports takes 8 MB of memory.
+        from quire.security.jwt_verifier import JwtVerifier
+
+        return JwtVerifier(settings, self._clock, self._network)
 
     def authenticate(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
         """Find out who a client is."""
@@ -106,7 +115,7 @@ class Authentication:
         secret = credentials.token or credentials.passcode
         if split_token(secret) is not None:
             done(self._by_token(secret))
-        elif self._jwt is not None and is_jwt(secret):
+        elif self._jwt is not None and self._jwt.takes(secret):
             self._jwt.verify(secret, done)
         elif credentials.token:
             done(_wrong())

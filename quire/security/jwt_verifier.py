@@ -41,11 +41,6 @@ LEEWAY_MS = 10_000
 Verified = Callable[[Principal | QuireError], None]
 
 
-def is_jwt(text: str) -> bool:
-    """Whether a text has the form of one."""
-    return _JWT.fullmatch(text) is not None
-
-
 class JwtVerifier:
     """Checks access tokens. It reads the keys off the event loop, and again from time to time."""
 
@@ -58,6 +53,10 @@ class JwtVerifier:
         self._is_reading = False
         self._is_failing = False
         self._waiting: list[tuple[str, Verified]] = []
+
+    def takes(self, text: str) -> bool:
+        """Whether a text has the form of an access token."""
+        return _JWT.fullmatch(text) is not None
 
     def verify(self, token: str, done: Verified) -> None:
         """Check a token, and call with its user, or with why it is refused; it may wait for the keys first."""

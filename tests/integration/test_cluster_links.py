@@ -51,7 +51,7 @@ class Shard:
 
     async def start(self) -> None:
         """Serve clients, and the other process."""
-        self.service.store.open()
+        assert await self.service.take_store(standby=False)
         await self.service.start()
         await self.links.start(self.listener)
 

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from quire import __version__
 from quire.clock import SystemClock
-from quire.cluster.cluster_tables import BrokerRow, ClusterFacts
 from quire.cluster.directory import Directory
 from quire.cluster.placement import Placement
+from quire.cluster.view import BrokerRow, ClusterFacts
 from quire.errors import InvalidSettings
 from quire.logs import configure, event
 from quire.security.accounts import ALWAYS, LOCAL_USER

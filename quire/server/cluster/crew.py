@@ -5,8 +5,8 @@ from typing import Protocol
 
 from quire.clock import Clock
 from quire.cluster.cluster_map import FRONT, LivingBroker, Peer, Pin
-from quire.cluster.cluster_tables import PinRow, ShardRow, View
 from quire.cluster.plan import ShardState, plan
+from quire.cluster.view import PinRow, ShardRow, View
 from quire.logs import event
 from quire.server.cluster.shard_messages import Map, Running, Waiting
 

@@ -14,8 +14,8 @@ import msgspec
 from quire.broker.broker import Broker
 from quire.broker.routing.addresses import Scope, read_destination
 from quire.cluster.cluster_map import ClusterMap, Pin, lost_to_another
-from quire.cluster.cluster_tables import PinRow
 from quire.cluster.placement import SPREAD
+from quire.cluster.view import PinRow
 from quire.destination import Destination, DestinationKind
 from quire.errors import DestinationExists, InvalidSettings, QuireError
 from quire.management.confirmation import Confirmation

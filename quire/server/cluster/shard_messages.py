@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from quire.cluster.cluster_map import LivingBroker, Peer, Pin
-from quire.cluster.cluster_tables import PinRow
+from quire.cluster.view import PinRow
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):

@@ -10,8 +10,8 @@ from math import inf
 from typing import Protocol, TypeVar
 
 from quire.clock import Clock
-from quire.cluster.cluster_tables import BrokerRow, View
 from quire.cluster.directory import LEASE, Directory
+from quire.cluster.view import BrokerRow, View
 from quire.errors import InvalidSettings, QuireError, StoreUnreachable
 from quire.logs import event
 from quire.server.cluster.crew import Crew

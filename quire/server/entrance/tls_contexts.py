@@ -5,13 +5,14 @@ import ssl
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives.serialization import Encoding
+from typing import TYPE_CHECKING
 
 from quire.errors import InvalidSettings
 from quire.logs import event
 from quire.settings import TlsSettings
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 _ASKED = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
@@ -74,16 +75,23 @@ def certificate_end(settings: TlsSettings) -> float | None:
     """When a certificate that was read ends, in seconds since the epoch; None without one."""
     if not settings.certificate:
         return None
-    certificate = x509.load_pem_x509_certificate(Path(settings.certificate).read_bytes())
-    return certificate.not_valid_after_utc.timestamp()
+    return _certificate(settings).not_valid_after_utc.timestamp()
 
 
 def fingerprint(settings: TlsSettings) -> bytes:
     """The SHA-256 of a certificate that was read; empty without one."""
     if not settings.certificate:
         return b""
-    certificate = x509.load_pem_x509_certificate(Path(settings.certificate).read_bytes())
-    return sha256(certificate.public_bytes(Encoding.DER)).digest()
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return sha256(_certificate(settings).public_bytes(Encoding.DER)).digest()
+
+
+def _certificate(settings: TlsSettings) -> "Certificate":
+    # What it imports takes 8 MB of memory.
+    from cryptography.x509 import load_pem_x509_certificate
+
+    return load_pem_x509_certificate(Path(settings.certificate).read_bytes())
 
 
 def _load_pair(context: ssl.SSLContext, settings: TlsSettings) -> None:

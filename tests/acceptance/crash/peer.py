@@ -75,8 +75,12 @@ class Peer:
         beat = 0 if math.isinf(silence) else int(silence * 1000 / 4)
         headers = {"accept-version": "1.2", "host": "test", "heart-beat": f"0,{beat}"}
         peer.send("CONNECT", headers | ({"client-id": client_id} if client_id else {}))
-        while not await peer.receive():
-            pass
+        try:
+            while not await peer.receive():
+                pass
+        except BaseException:
+            peer.close()
+            raise
         return peer
 
     def send(self, command: str, headers: dict[str, str], body: bytes = b"") -> None:

@@ -8,8 +8,8 @@ from quire.broker.core.turn_dispatch import Lock
 from quire.broker.queues.queue import Queue
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT, Peer
-from quire.cluster.cluster_tables import PinRow
 from quire.cluster.link import Link
+from quire.cluster.view import PinRow
 from quire.destination import Destination
 from quire.errors import BrokerStopping, QuireError
 from quire.server.client_transport import ClientTransport

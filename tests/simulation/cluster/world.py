@@ -6,7 +6,7 @@ from typing import Any
 
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT, Peer, Pin
-from quire.cluster.cluster_tables import PinRow
+from quire.cluster.view import PinRow
 from quire.destination import queue as queue_destination
 from tests.simulation.checks import check_links
 from tests.simulation.client import Note

@@ -60,3 +60,15 @@ def test_help_imports_nothing_that_takes_long(arguments: list[str]) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_broker_on_lmdb_imports_nothing_large_that_it_does_not_use() -> None:
+    """SQLAlchemy alone takes 15 MB of the broker's memory."""
+    program = (
+        "import sys, quire.http.http_api, quire.server.process\n"
+        "heavy = {'sqlalchemy', 'psycopg', 'cryptography', 'jwt', 'pyarrow', 'nicegui', 'rich'}\n"
+        "sys.exit(f'imported {heavy & set(sys.modules)}' if heavy & set(sys.modules) else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from quire.cluster.cluster_map import ClusterMap, Peer
-from quire.cluster.cluster_tables import PinRow
 from quire.cluster.placement import Placement
+from quire.cluster.view import PinRow
 from quire.destination import queue
 from quire.errors import ShardUnavailable
 from quire.http.app import Application

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quire.cluster.cluster_map import ClusterMap, Peer, Pin
-from quire.cluster.cluster_tables import BrokerRow, PinRow, ShardRow, View
+from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.destination import queue
 from quire.http.app import ENDPOINTS
 from quire.http.cluster.relayed_request import HEADER, VALID, signed

@@ -4,7 +4,7 @@ import pytest
 
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT, Pin
-from quire.cluster.cluster_tables import BrokerRow, PinRow, ShardRow, View
+from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.server.cluster.crew import FIRST_PAUSE, LONGEST_PAUSE, Crew
 from quire.server.cluster.shard_messages import Map, Running, Waiting
 

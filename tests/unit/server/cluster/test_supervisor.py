@@ -8,8 +8,8 @@ import pytest
 
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT
-from quire.cluster.cluster_tables import BrokerRow, PinRow, ShardRow, View
 from quire.cluster.directory import LEASE
+from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.errors import InvalidSettings, StoreUnreachable
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.shard_messages import Running, Waiting
