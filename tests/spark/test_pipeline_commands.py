@@ -96,9 +96,9 @@ def test_an_audit_for_programs_goes_on_where_it_was(run: Run, ledger: Path, tmp_
 def test_an_archive_and_its_next_run(run: Run, spark: SparkSession, tmp_path: Path) -> None:
     source, directory = tmp_path / "source", tmp_path / "archive"
     frame(spark, [message(1), message(2)]).write.parquet(str(source))
-    assert "archived 2 rows" in run("archive", directory, "--parquet", source).stdout
+    assert "archived 2 messages" in run("archive", directory, "--parquet", source).stdout
     frame(spark, [message(3)]).write.mode("append").parquet(str(source))
-    assert "archived 1 rows" in run("archive", directory, "--parquet", source).stdout
+    assert "archived 1 messages" in run("archive", directory, "--parquet", source).stdout
     assert spark.read.parquet(str(directory)).count() == 3
 
 
@@ -113,9 +113,9 @@ def test_a_store_is_archived_with_headers_and_the_next_run_takes_what_came_since
             "stream://events": [[stored.message(1)], []],
         }
         stored.fill(store, lanes)
-        assert "archived 3 rows" in run(*arguments).stdout
+        assert "archived 3 messages" in run(*arguments).stdout
         stored.append(store, 1, [stored.message(3)])
-        assert "archived 1 rows" in run(*arguments).stdout
+        assert "archived 1 messages" in run(*arguments).stdout
     rows = spark.read.parquet(str(directory)).where("destination = 'queue://orders'").orderBy("offset").collect()
     assert [(row.offset, row.headers["n"]) for row in rows] == [(1, "1"), (2, "2"), (3, "3")]
 
@@ -125,7 +125,7 @@ def test_an_archive_is_compacted_by_its_next_run_or_alone(run: Run, spark: Spark
     for offset in (1, 2, 3):
         frame(spark, [message(offset)]).write.mode("append").parquet(str(source))
         result = run("archive", directory, "--parquet", source, *(["--compact"] if offset == 3 else []))
-    assert "archived 1 rows" in result.stdout
+    assert "archived 1 messages" in result.stdout
     assert "merged 2 small files" in result.stdout
     assert run("archive", directory, "--compact").stdout.splitlines() == [
         f"archived 0 messages to {directory}", "merged 0 small files",
