@@ -32,6 +32,7 @@ def main() -> int:
     print(table(result.outages))
     print(
         f"{result.confirmed} messages confirmed, none lost; {result.redelivered} redelivered, all flagged; "
+        f"{result.suppressed} dead letters that the client made of messages that it had before; "
         f"{commits.commits} commits in {commits.epochs} epochs of {commits.owners} owners, never two at one time; "
         f"connections lost in a commit: {dict(result.lost_commits)}, {commits.decided} epochs to find out what was made"
     )

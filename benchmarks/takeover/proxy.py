@@ -63,11 +63,9 @@ class Proxy:
     async def _serve(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
         try:
             server, to_server = await asyncio.open_connection("127.0.0.1", self._target)
-        except BaseException as error:
+        except OSError:
             to_client.transport.abort()
-            if isinstance(error, OSError):
-                return
-            raise
+            return
         link = _Link(self, to_client, to_server)
         self._links.add(link)
         try:

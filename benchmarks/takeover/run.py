@@ -21,6 +21,9 @@ from tests.acceptance.crash.actors import Consumer
 from tests.acceptance.crash.broker_process import quire
 from tests.acceptance.crash.load import LOOK_SECONDS, Load
 
+_ALL = 1 << 40
+_DEAD = "ActiveMQ.DLQ"
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -49,6 +52,7 @@ class Result:
         confirmed: how many messages were confirmed.
         redelivered: how many deliveries were flagged.
         lost_commits: how many commits met the end of their connection, by how.
+        suppressed: how many dead letters the client made of messages that it had before.
     """
 
     outages: list[Outage]
@@ -56,6 +60,7 @@ class Result:
     confirmed: int
     redelivered: int
     lost_commits: Counter[Loss] = field(default_factory=Counter)
+    suppressed: int = 0
 
 
 async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda text: None) -> Result:
@@ -90,7 +95,7 @@ async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda t
             for broker in pair.brokers:
                 await asyncio.to_thread(broker.stop)
             result.lost_commits = sum([proxy.lost for broker in pair.brokers for proxy in broker.proxies], Counter())
-        check_store(database)
+        result.suppressed = check_store(database)
     return result
 
 
@@ -131,17 +136,21 @@ async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def check_store(database: Database) -> None:
+def check_store(database: Database) -> int:
     """Fail if the store is damaged, or has messages of a queue or a topic: all were consumed.
 
     A client that is given a message again whose acknowledgement was lost makes a dead letter of it, as JMS clients do.
+
+    Returns:
+        How many of these there are.
     """
     url = f"postgresql://quire@127.0.0.1:{database.primary.port}/postgres?schema={SCHEMA}"
     done = quire("store", "verify", "--store", url)
     assert done.returncode == 0, f"the store is damaged: {done.stdout} {done.stderr}"
     with open_for_reading(url) as opened:
         owners = [owner for owner in opened.store.destinations() if owner.kind != "stream"]
-        pages = [(owner.name, opened.store.page(lane, 0, 1 << 20, 3)) for owner in owners for lane in owner.lanes]
-    found = [(name, message.content[:500]) for name, page in pages for message in page.messages]
-    left = [(name, start) for name, start in found if b"Suppressing duplicate delivery" not in start]
-    assert not left, f"messages are left that were all acknowledged: {left}"
+        pages = [(owner.name, opened.store.page(lane, 0, _ALL, _ALL)) for owner in owners for lane in owner.lanes]
+    found = [(name, message.content) for name, page in pages for message in page.messages]
+    left = [one for one in found if one[0] != _DEAD or b":Suppressing duplicate delivery" not in one[1]]
+    assert not left, f"{len(left)} messages are left that were all acknowledged: {left[:3]}"
+    return len(found)

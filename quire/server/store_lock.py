@@ -140,7 +140,7 @@ class StoreLock(Lock):
                 loop.call_soon_threadsafe(self._found, found)
             except RuntimeError:  # the loop is closed: the process ends
                 return
-            if is_lost or self._ended.wait(interval) or not self._is_heard():
+            if is_lost or self._ended.wait(interval) or not self._wait_while_hung():
                 return
 
     def _looked(self, call: Callable[[], Found]) -> Found:
@@ -149,8 +149,8 @@ class StoreLock(Lock):
         except Exception as error:
             return Found(error=error)
 
-    def _is_heard(self) -> bool:
-        """Wait until the event loop hears of checks again, if it hangs; false if this ends meanwhile."""
+    def _wait_while_hung(self) -> bool:
+        """If the event loop hangs, wait until it hears of a check; false if this ends meanwhile."""
         self._unheard += 1
         if self.is_watched and self._unheard >= HUNG_CHECKS:
             text = (

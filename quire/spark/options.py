@@ -41,10 +41,10 @@ class Use(StrEnum):
 
 
 _READS = (Use.READ, Use.STREAM)
+_WRITES = (Use.WRITE, Use.STREAM_WRITE)
+
 _POSITIONS = ("Offsets", "Timestamp", "OffsetsByTimestamp")
 """The ends of the names of the options that say where a read begins, or ends; one of them may be given."""
-
-_WRITES = (Use.WRITE, Use.STREAM_WRITE)
 
 
 class Option(NamedTuple):

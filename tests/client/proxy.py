@@ -21,6 +21,7 @@ class Proxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self.connections = 0
         self.loses_answers = False  # what the broker sends is thrown away
+        self.loses_requests = False  # what the client sends is thrown away
         self.refuses = False  # new connections are closed at once
 
     @property
@@ -64,7 +65,7 @@ class Proxy:
     async def _carry(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, is_answer: bool) -> None:
         try:
             while data := await source.read(65536):
-                if not (is_answer and self.loses_answers):
+                if not (self.loses_answers if is_answer else self.loses_requests):
                     target.write(data)
         except OSError:
             pass

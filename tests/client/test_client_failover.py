@@ -113,6 +113,25 @@ def test_what_was_not_processed_comes_again_and_is_no_duplicate(broker_url: str,
     asyncio.run(scenario())
 
 
+def test_what_was_processed_and_comes_again_is_given_to_the_dead_letters(broker_url: str, name: str) -> None:
+    async def scenario() -> None:
+        async with behind_proxy(broker_url, AckMode.INDIVIDUAL) as (proxy, connection, session):
+            await session.producer(Queue(name)).send(name)
+            consumer = await session.consumer(Queue(name))
+            message = await consumer.receive(5)
+            assert message is not None
+            proxy.loses_requests = True
+            await message.acknowledge()
+            await asyncio.sleep(0.1)
+            proxy.loses_requests = False
+            await reconnected(proxy, connection)
+            assert await consumer.receive(1) is None
+        assert await bodies(broker_url, Queue(name)) == []
+        assert name in await bodies(broker_url, Queue("ActiveMQ.DLQ"))
+
+    asyncio.run(scenario())
+
+
 def test_an_open_transaction_with_sends_is_replayed(broker_url: str, name: str) -> None:
     async def scenario() -> None:
         async with (

@@ -32,9 +32,10 @@ def line_and_broker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[
 
 def test_killed_broker_keeps_every_promise_to_java_clients(line_and_broker: tuple[int, Broker]) -> None:
     line, broker = line_and_broker
-    outcomes = run_rounds(broker, line, ROUNDS, Random(line))
+    # ActiveMQ has little in flight for long: in three rounds it may have nothing each time that it is killed.
+    rounds = 3 * ROUNDS if isinstance(broker, ActiveMq) else ROUNDS
+    outcomes = run_rounds(broker, line, rounds, Random(line))
     for outcome in outcomes.values():
         assert outcome.good, outcome
-        assert outcome.confirmed > 30 * ROUNDS, outcome
-    if not isinstance(broker, ActiveMq):  # which may have nothing in flight each time: what it does is not tested
-        assert outcomes["plain"].redelivered > 0, "the broker was killed when there was nothing in flight"
+        assert outcome.confirmed > 30 * rounds, outcome
+    assert outcomes["plain"].redelivered > 0, "the broker was killed when there was nothing in flight"

@@ -69,7 +69,7 @@ class MemberConsumer(CommonConsumer):
         table.members[self.id] = self._member
 
     @property
-    def is_unstored(self) -> bool:  # type: ignore[override]
+    def is_unstored(self) -> bool:
         """Whether it has made a group that is not stored yet."""
         return self._member.group.is_unstored
 

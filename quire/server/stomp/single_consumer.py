@@ -48,7 +48,7 @@ class SingleConsumer(CommonConsumer):
         return subscription
 
     @property
-    def is_unstored(self) -> bool:  # type: ignore[override]
+    def is_unstored(self) -> bool:
         """Whether it is the consumer of a durable subscription that is not stored yet."""
         source = self._subscription.source
         return isinstance(source, DurableSubscription) and not source.has_been_stored

@@ -20,8 +20,12 @@ class StompConsumer(ABC):
     is_of_queue = False
     names_by_sequence = True  # whether acknowledgements name its messages by their sequence
     takes_runs = False  # whether they do, and each is about one message
-    is_unstored = False  # whether it has made a durable subscription or a group that is not stored yet
     not_rejectable = ""  # why its messages cannot be rejected
+
+    @property
+    def is_unstored(self) -> bool:
+        """Whether it has made a durable subscription or a group that is not stored yet."""
+        return False
 
     def when_started(self, call: Callable[[], None]) -> bool:
         """Make a call when it is subscribed to everything; False if it is already."""

@@ -44,9 +44,9 @@ class AuditOptions:
     """How to audit; durations are in seconds.
 
     With ``browse`` the messages of these destinations are looked for. With ``subscriber`` its deliveries of topics and
-    streams are judged too. With ``work``, a directory, the audit goes on where it was there, else it
-    reads the ledger as it is now; with ``follow`` it looks for more so often. With ``alert_to`` each new fault is sent
-    to this destination of the place's broker.
+    streams are judged too. With ``work``, a directory, the audit goes on where it was there, else it reads the ledger
+    as it is now; with ``follow`` it looks for more so often. With ``alert_to`` each new fault is sent to this
+    destination of the place's broker.
     """
 
     wanted: Expectations

@@ -10,9 +10,8 @@ SCHEMA = (
     "time timestamp, flagged boolean"
 )
 """The columns of a ledger, as DDL. Events: send, commit, dispatch, acknowledge, redeliver, return, dead-letter, expire,
-remove.
-``message_id``: of sends and commits; other events need not have it. ``flagged``: a
-dispatch that told the consumer that it may have seen the message.
+remove. ``message_id``: of sends and commits; other events need not have it. ``flagged``: a dispatch that told the
+consumer that it may have seen the message.
 
 A ledger may have two more. ``partition`` (int): the partition of a stream, whose sequences are its own; 0 without it.
 ``position`` (bigint): grows with the order in which a destination's events happened; without it, events of the same

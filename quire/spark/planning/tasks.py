@@ -51,7 +51,7 @@ def tasks(lanes: Lanes, found: list[tuple[Partition, list[range]]], options: Opt
     if len(own) > OWN_TASKS:
         shared = [cell for weighed in own for cell in weighed] + shared
         number, own = max(number, OWN_TASKS), []
-    share = max(1.0, (_count(shared) + sum([_count(weighed) for weighed in own])) / max(1, number))
+    share = max(1.0, (_count(shared) + sum([_count(weighed) for weighed in own])) / number)
     if options.max_records_per_partition is not None:
         share = min(share, options.max_records_per_partition)
     return [task for weighed in [*own, shared] for task in _dealt(weighed, share)]
