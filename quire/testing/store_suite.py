@@ -256,6 +256,11 @@ class StoreSuite(LaneTests, MarkTests):
         assert (caught.value.data["lane"], caught.value.data["sequence"]) == (1, 3)
         with pytest.raises(StoreCorrupt):
             store.load(1, [3])
+        with store.snapshot() as reader:
+            with pytest.raises(StoreCorrupt) as caught:
+                reader.contents(1, 1, PLENTY, 10)
+            assert (caught.value.data["lane"], caught.value.data["sequence"]) == (1, 3)
+            assert [content[0] for content in reader.contents(1, 1, PLENTY, 2)] == [1, 2]
         assert sequences(store.page(1, 1, PLENTY, 2)) == [1, 2]
         assert sequences(store.page(1, 4, PLENTY, 2)) == [4, 5]
         assert [link.sequence for link in walk(store, 1)] == [1, 2, 3, 4, 5]

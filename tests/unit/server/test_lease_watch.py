@@ -52,6 +52,10 @@ class Rig:
         self.lock.checked()
 
 
+def test_the_lock_is_told_that_the_event_loop_must_not_hang_from_now_on() -> None:
+    assert Rig(filled(0)).lock.is_watched
+
+
 def test_nothing_is_given_out_between_the_end_of_the_lease_and_its_renewal(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "quire")
     stepped = filled(2)

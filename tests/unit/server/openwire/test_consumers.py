@@ -11,6 +11,7 @@ from quire.protocols.openwire.commands import (
     ConsumerControl,
     MessageDispatch,
     RemoveInfo,
+    TransactionType,
 )
 from quire.protocols.openwire.structures import (
     ActiveMQQueue,
@@ -166,11 +167,15 @@ def test_of_a_message_that_was_acknowledged_nothing_behind_it_was_seen() -> None
     assert counters(client.take(MessageDispatch)) == [0, 0]
 
 
-def test_of_messages_before_one_that_was_acknowledged_alone_any_may_have_been_seen() -> None:
+@pytest.mark.parametrize("is_transacted", [False, True])
+def test_of_messages_before_one_that_was_acknowledged_alone_any_may_have_been_seen(is_transacted: bool) -> None:
     _, client = with_messages(4)
     consumer = client.consumer()
     dispatches = client.take(MessageDispatch)
-    client.acks(dispatches[2:3], AckType.INDIVIDUAL)
+    id = client.begin() if is_transacted else None
+    client.acks(dispatches[2:3], AckType.INDIVIDUAL, transaction=id)
+    if id is not None:
+        client.done(client.step(TransactionType.COMMIT_ONE_PHASE, id))
     client.remove(consumer, sequence_of(dispatches[2]))
     client.consumer()
     given = client.take(MessageDispatch)
