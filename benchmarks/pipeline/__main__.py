@@ -1,21 +1,25 @@
-"""How fast Spark reads streams of a running broker: ``python -m benchmarks.pipeline speed``."""
+"""How fast Spark works with a running broker: ``python -m benchmarks.pipeline speed``, ``confirm``, ``audit``."""
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import click
 
 from benchmarks.machine import machine, versions
 from benchmarks.pipeline import report
+from benchmarks.pipeline.auditing import measure_audit
 from benchmarks.pipeline.confirm import measure_confirm
 from benchmarks.pipeline.speed import Plan, measure
 from benchmarks.rig import temporary_directory, unwind_on_sigterm
 from quire.clock import SystemClock
 
+TABLES = {1_000_000: "spark reads", 10_000_000: "spark reads of 10,000,000"}
+"""The tables on the page, by the number of messages."""
+
 
 @click.group()
 def main() -> None:
-    """How fast Spark reads streams of a running broker."""
+    """How fast Spark works with a running broker."""
     unwind_on_sigterm()
 
 
@@ -31,12 +35,16 @@ def main() -> None:
 )  # fmt: skip
 @click.option("--runs", type=click.IntRange(2), default=4, show_default=True, help="The first, and warm ones.")
 @click.option("--kafka/--no-kafka", default=True, show_default=True, help="Compare with Kafka: needs a JDK and Maven.")
-@click.option("--write", is_flag=True, help="Put the table into docs/performance.md.")
+@click.option(
+    "--write", is_flag=True, help=f"Put the table into docs/performance.md: {' or '.join(map(str, TABLES))} messages."
+)
 def speed(messages: int, readers: tuple[int, ...], sinks: tuple[str, ...], runs: int, kafka: bool, write: bool) -> None:
     """Read a stream to nothing and to Parquet, and Kafka's topic with the same messages.
 
     The disk needs room for twice the messages: in Quire or Kafka, and in the other or in files.
     """
+    if write and messages not in TABLES:
+        raise click.UsageError(f"the page has no table of {messages:,} messages")
     cores = len(os.sched_getaffinity(0))
     plan = Plan(messages, 1024, readers, sinks, kafka, runs, max(2, cores))
     with temporary_directory() as directory:
@@ -47,7 +55,26 @@ def speed(messages: int, readers: tuple[int, ...], sinks: tuple[str, ...], runs:
     text = f"{_conditions(messages, runs)}\n\n{report.table(found, cores)}"
     click.echo(text)
     if write:
-        report.write("spark reads", text)
+        report.write(TABLES[messages], text)
+
+
+@main.command()
+@click.option(
+    "--messages", type=click.IntRange(1000), multiple=True, default=(20_000, 1_000_000, 10_000_000), show_default=True,
+    help="Of the ledger; give it several times.",
+)  # fmt: skip
+@click.option("--write", is_flag=True, help="Put the table into docs/performance.md.")
+def audit(messages: tuple[int, ...], write: bool) -> None:
+    """Send and receive messages, and audit the ledger as a user does: the start of Java is part of the time."""
+    found = []
+    for count in messages:
+        with temporary_directory() as directory:
+            found.append(measure_audit(directory, count, _say))
+            _say(f"{found[-1].seconds:.1f} s")
+    text = f"Measured {_today()} on {machine()}; {versions()}.\n\n{report.audits(found)}"
+    click.echo(text)
+    if write:
+        report.write("audit times", text)
 
 
 @main.command()
@@ -65,11 +92,14 @@ def confirm(messages: int, stored: int, rounds: int, write: bool) -> None:
         report.write("confirm beside reads", text)
 
 
+def _today() -> date:
+    return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).date()
+
+
 def _conditions(messages: int, runs: int) -> str:
-    day = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC).date()
     return (
-        f"Measured {day} on {machine()}; {versions()}: {messages:,} messages of 1 KiB, random bodies, 4 partitions; "
-        f"warm is the median of {runs - 1} runs after the first."
+        f"Measured {_today()} on {machine()}; {versions()}: {messages:,} messages of 1 KiB, random bodies, "
+        f"4 partitions; warm is the median of {runs - 1} runs after the first."
     )
 
 

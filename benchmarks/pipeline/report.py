@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.compare import replace_table
+from benchmarks.pipeline.auditing import Audited
 from benchmarks.pipeline.confirm import Beside
 from benchmarks.pipeline.reading import Run
 from benchmarks.pipeline.speed import STORE, Measured
@@ -44,6 +45,13 @@ def beside(found: Beside) -> str:
         f"`confirm`, the broker on one core, all else on the others: {alone:,.0f}/s alone, {with_reader:,.0f}/s beside "
         f"a reader ({with_reader / alone:.2f}; medians of {len(found.alone)} rounds)."
     )
+
+
+def audits(found: Iterable[Audited]) -> str:
+    """A table of audits."""
+    rows = [("Messages", "Time", "Messages a second"), ("---", "---", "---")]
+    rows += [(f"{one.messages:,}", f"{one.seconds:.1f} s", f"{one.messages / one.seconds:,.0f}") for one in found]
+    return "\n".join([f"| {' | '.join(row)} |" for row in rows])
 
 
 def write(name: str, text: str) -> None:

@@ -5,8 +5,12 @@ import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
+from benchmarks.compare import replace_table
 from benchmarks.pipeline import report
+from benchmarks.pipeline.__main__ import TABLES, main
+from benchmarks.pipeline.auditing import Audited
 from benchmarks.pipeline.confirm import Beside
 from benchmarks.pipeline.processors import machine_seconds, tree
 from benchmarks.pipeline.reading import Run
@@ -33,6 +37,22 @@ def test_the_table_compares_warm_runs_with_those_of_kafka() -> None:
     ]
     assert rows[2][6:10] == ["1.0 µs", "1.0 µs", "5.0 µs", "0.5 µs"]
     assert {len(row) for row in rows} == {11}
+
+
+def test_a_table_of_audits_has_their_rates() -> None:
+    rows = report.audits([Audited(20_000, 10.0), Audited(1_000_000, 40.0)]).splitlines()[2:]
+    assert rows == ["| 20,000 | 10.0 s | 2,000 |", "| 1,000,000 | 40.0 s | 25,000 |"]
+
+
+def test_a_number_of_messages_without_a_table_is_refused_before_anything_is_measured() -> None:
+    result = CliRunner().invoke(main, ["speed", "--messages", "2000", "--write"])
+    assert result.exit_code == 2
+    assert "no table of 2,000 messages" in result.output
+
+
+@pytest.mark.parametrize("name", [*TABLES.values(), "audit times", "confirm beside reads"])
+def test_the_page_has_a_place_for_each_table(name: str) -> None:
+    assert replace_table(report.PAGE.read_text("utf-8"), name, "new").count("\nnew\n") == 1
 
 
 @pytest.mark.parametrize(
