@@ -54,6 +54,10 @@ class Ids(msgspec.Struct, array_like=True, frozen=True):
     numbers: list[int] = []  # how they go on: the first one of neighbours and how many they are, in turn
     others: list[str] = []  # all of them, written out, if they are not of that form
 
+    def all(self) -> Iterator[str]:
+        """The ids, in order."""
+        return iter(self.others) if self.others else (f"{self.prefix}{number}" for number in unpacked(self.numbers))
+
 
 class Run(msgspec.Struct, array_like=True, frozen=True):
     """One event of some messages."""
@@ -69,6 +73,10 @@ class Run(msgspec.Struct, array_like=True, frozen=True):
     ids: Ids = Ids()  # of committed ones
     sent: list[int] = []  # when committed ones were sent: a time and of how many, in turn
 
+    def consumer(self) -> str | None:
+        """Who had the messages, if known: the durable subscription or group and, after a slash, the consumer."""
+        return "/".join([part for part in (self.subscriber, self.who) if part]) or None
+
 
 class Row(NamedTuple):
     """One event of one message."""
@@ -79,7 +87,7 @@ class Row(NamedTuple):
     sequence: int  # the message's
     message_id: str | None  # of sends and commits; None otherwise
     producer: str | None  # of sends and commits, if known
-    consumer: str | None  # of the others, if known: the durable subscription or group and, after a slash, the consumer
+    consumer: str | None  # of the others, as ``Run`` says it
     time: int  # in milliseconds since the epoch
     flagged: bool  # whether it was dispatched with the flag that says redelivered
 
@@ -132,16 +140,15 @@ def rows(runs: list[Run]) -> Iterator[Row]:
             yield from _committed(run)
             continue
         word, flagged = LedgerEvent(run.event).word, set(unpacked(run.flagged))
-        who = "/".join([part for part in (run.subscriber, run.who) if part]) or None
+        who = run.consumer()
         for sequence in unpacked(run.ranges):
             yield Row(run.destination, word, run.lane, sequence, None, None, who, run.time, sequence in flagged)
 
 
 def _committed(run: Run) -> Iterator[Row]:
     who = run.who or None
-    ids = iter(run.ids.others) if run.ids.others else (f"{run.ids.prefix}{n}" for n in unpacked(run.ids.numbers))
     times = (time for time, count in zip(run.sent[::2], run.sent[1::2], strict=True) for _ in range(count))
-    for sequence, id, sent in zip(unpacked(run.ranges), ids, times, strict=True):
+    for sequence, id, sent in zip(unpacked(run.ranges), run.ids.all(), times, strict=True):
         for word, time in ((SEND, sent), (LedgerEvent.COMMIT.word, run.time)):
             yield Row(run.destination, word, run.lane, sequence, id, who, None, time, False)
 

@@ -14,10 +14,11 @@ from quire.cli.perf.measure import measure
 from quire.clock import SystemClock
 
 _AUDIT = "from quire.cli.main import main; main()"
+_NOTHING = "from quire.spark import session; session().range(10).count()"
 
 
 class Audited(NamedTuple):
-    """One audit."""
+    """One audit; of no messages, Spark alone."""
 
     messages: int
     seconds: float
@@ -27,18 +28,28 @@ def measure_audit(directory: Path, messages: int, say: Callable[[str], None]) ->
     """Send and receive so many messages with ``confirm`` while the ledger is on, and audit it.
 
     Raises:
-        RuntimeError: the audit says something else than that all of them were delivered once.
+        CalledProcessError: the audit failed, or its verdict is not OK.
+        RuntimeError: the audit counted other messages.
     """
     with OwnBroker(directory, {"store": "lmdb"}, {"QUIRE_POLICY__LEDGER": "true"}) as broker:
         say(f"{messages:,} messages are sent and received")
         measure(broker.target, Load(messages, **SCENARIOS["confirm"].changes), no_tick)
         say("the ledger is audited")
-        clock = SystemClock()
-        began = clock.monotonic()
-        command = [sys.executable, "-c", _AUDIT, "pipeline", "run", "audit", "--url", broker.api.url, "--drained"]
-        done = subprocess.run([*command, "--output", "json"], stdout=subprocess.PIPE, check=False)
-        seconds = clock.monotonic() - began
-    found = json.loads(done.stdout or b"{}")
-    if done.returncode or (found["verdict"], found["total"]["acknowledged"]) != ("ok", messages):
-        raise RuntimeError(f"the audit ended with {done.returncode}, and says {found}")
+        command = (_AUDIT, "pipeline", "run", "audit", "--url", broker.api.url, "--drained", "--output", "json")
+        seconds, output = _timed(*command)
+    found = json.loads(output)
+    if (found["verdict"], found["total"]["acknowledged"]) != ("ok", messages):
+        raise RuntimeError(f"the audit says {found}")
     return Audited(messages, seconds)
+
+
+def measure_nothing() -> Audited:
+    """Let Spark start and count ten rows: the time in which no audit can be done."""
+    return Audited(0, _timed(_NOTHING)[0])
+
+
+def _timed(*program: str) -> tuple[float, bytes]:
+    clock = SystemClock()
+    began = clock.monotonic()
+    done = subprocess.run([sys.executable, "-c", *program], stdout=subprocess.PIPE, check=True)
+    return clock.monotonic() - began, done.stdout

@@ -50,7 +50,9 @@ def beside(found: Beside) -> str:
 def audits(found: Iterable[Audited]) -> str:
     """A table of audits."""
     rows = [("Messages", "Time", "Messages a second"), ("---", "---", "---")]
-    rows += [(f"{one.messages:,}", f"{one.seconds:.1f} s", f"{one.messages / one.seconds:,.0f}") for one in found]
+    for one in found:
+        rate = f"{one.messages / one.seconds:,.0f}" if one.messages else ""
+        rows.append((f"{one.messages:,}" if one.messages else "Spark alone", f"{one.seconds:.1f} s", rate))
     return "\n".join([f"| {' | '.join(row)} |" for row in rows])
 
 

@@ -25,6 +25,9 @@ PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 BATCH_PARTITIONS = 16
 """How many partitions for each core the shuffle of a batch begins with; Spark then joins those that are small."""
 
+JOIN_CACHED = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+"""Spark's setting that lets it join the small partitions of a cached result too; off by default."""
+
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 
@@ -67,6 +70,7 @@ def session(cores: int = 2, memory: str = "1g", *, push_filters: bool = False, *
     if "spark__sql__shuffle__partitions" not in settings:  # Spark's default of 200 is for clusters
         builder = builder.config("spark.sql.shuffle.partitions", cores)
         builder = builder.config("spark.sql.adaptive.coalescePartitions.initialPartitionNum", BATCH_PARTITIONS * cores)
+        builder = builder.config(JOIN_CACHED, "true")
     for name, value in settings.items():
         builder = builder.config(name.replace("__", "."), value)
     spark = builder.getOrCreate()

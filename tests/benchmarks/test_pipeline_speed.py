@@ -40,8 +40,12 @@ def test_the_table_compares_warm_runs_with_those_of_kafka() -> None:
 
 
 def test_a_table_of_audits_has_their_rates() -> None:
-    rows = report.audits([Audited(20_000, 10.0), Audited(1_000_000, 40.0)]).splitlines()[2:]
-    assert rows == ["| 20,000 | 10.0 s | 2,000 |", "| 1,000,000 | 40.0 s | 25,000 |"]
+    found = [Audited(0, 9.0), Audited(20_000, 10.0), Audited(1_000_000, 40.0)]
+    assert report.audits(found).splitlines()[2:] == [
+        "| Spark alone | 9.0 s |  |",
+        "| 20,000 | 10.0 s | 2,000 |",
+        "| 1,000,000 | 40.0 s | 25,000 |",
+    ]
 
 
 def test_a_number_of_messages_without_a_table_is_refused_before_anything_is_measured() -> None:

@@ -132,7 +132,8 @@ def run(spark: SparkSession, place: Place, options: AuditOptions) -> AuditReport
     if options.work:
         messages, seen = _taken_in(spark, place, options, options.work)
     else:
-        messages = histories(events(place.read(spark, LEDGER), options.subscriber))
+        ledger = place.read(spark, LEDGER, minPartitions=str(spark.sparkContext.defaultParallelism))
+        messages = histories(events(ledger, options.subscriber))
     with live(spark, "auditing"):
         return report(
             messages, window=options.window, remaining=remaining, wanted=options.wanted, seen=seen, delay=options.delay

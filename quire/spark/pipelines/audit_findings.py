@@ -1,5 +1,6 @@
 """From histories to the report: counts by destination and by window, and the slowest consumers."""
 
+from operator import itemgetter
 from typing import NamedTuple
 
 from pyspark import StorageLevel
@@ -57,9 +58,10 @@ def _counted(measures: DataFrame) -> _Counted:
     levels = [[], ["destination"], ["destination", "start"]]
     counts = measures.groupingSets(levels, "destination", "start").agg(F.grouping_id().alias("level"), *sums())
     latest = F.row_number().over(Window.partitionBy("level").orderBy(F.col("start").desc(), "destination"))
-    rows = counts.withColumn("number", latest).where((F.col("number") <= WINDOWS) | (F.col("level") > 0)).drop("number")
+    rows = counts.withColumn("number", latest).where((F.col("number") <= WINDOWS) | (F.col("level") > 0))
     found: dict[int, list[Row]] = {}
-    for row in plain_rows(rows.orderBy(F.col("start").desc(), "destination")):
+    for row in sorted(plain_rows(rows), key=itemgetter("number")):
+        del row["number"]
         found.setdefault(row.pop("level"), []).append(row)
     windows, destinations, [total] = found.get(0, []), found.get(1, []), found.get(3, [dict(_NOTHING)])
     for row in [*destinations, total]:
