@@ -25,6 +25,9 @@ PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 BATCH_PARTITIONS = 16
 """How many partitions for each core the shuffle of a batch begins with; Spark then joins those that are small."""
 
+BATCH_PARTITION_SIZE = "8m"
+"""How large joined partitions become: these are compressed bytes, and a task holds many times as much."""
+
 JOIN_CACHED = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 """Spark's setting that lets it join the small partitions of a cached result too; off by default."""
 
@@ -71,6 +74,7 @@ def session(cores: int = 2, memory: str = "1g", *, push_filters: bool = False, *
         builder = builder.config("spark.sql.shuffle.partitions", cores)
         builder = builder.config("spark.sql.adaptive.coalescePartitions.initialPartitionNum", BATCH_PARTITIONS * cores)
         builder = builder.config(JOIN_CACHED, "true")
+        builder = builder.config("spark.sql.adaptive.advisoryPartitionSizeInBytes", BATCH_PARTITION_SIZE)
     for name, value in settings.items():
         builder = builder.config(name.replace("__", "."), value)
     spark = builder.getOrCreate()

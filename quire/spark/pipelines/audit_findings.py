@@ -29,8 +29,9 @@ def report(
     delay: float = 0.0,
 ) -> AuditReport:
     """Audit histories. Durations are in seconds; ``seen`` and ``delay`` are those of a ledger read as a stream."""
-    histories = histories.persist(StorageLevel.MEMORY_AND_DISK)
-    messages = judged(histories, remaining).persist(StorageLevel.MEMORY_AND_DISK)
+    # What was kept in memory would lie between the pages of sorts, for which a small heap then has no room.
+    histories = histories.persist(StorageLevel.DISK_ONLY)
+    messages = judged(histories, remaining).persist(StorageLevel.DISK_ONLY)
     try:
         measures = messages.unionByName(disordered(histories), allowMissingColumns=True)
         start = F.window("at", f"{round(window * 1000)} milliseconds")["start"]

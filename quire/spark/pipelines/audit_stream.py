@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
@@ -32,7 +33,7 @@ def start_audit(
     """Read a ledger from where the last query ended; every so many seconds, or with None until all is read."""
 
     def take(batch: DataFrame, number: int) -> None:
-        batch.persist()
+        batch.persist(StorageLevel.DISK_ONLY)
         try:
             # Sorted, so that a reader of few messages skips the others.
             parts = histories(batch).sortWithinPartitions(*MESSAGE)

@@ -40,7 +40,7 @@ class LatencyReport:
 
 def report(histories: DataFrame, *, window: float = 60.0) -> LatencyReport:
     """Measure the latencies of histories, in windows of so many seconds."""
-    rows = latencies(histories).persist(StorageLevel.MEMORY_AND_DISK)
+    rows = latencies(histories).persist(StorageLevel.DISK_ONLY)
     try:
         start = F.unix_millis(F.window("at", f"{round(window * 1000)} milliseconds")["start"]).alias("start")
         known = rows.where(F.col("consumer").isNotNull())

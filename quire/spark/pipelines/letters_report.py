@@ -43,7 +43,7 @@ class LettersReport:
 
 def report(rows: DataFrame, each: int) -> LettersReport:
     """Look into dead letters; so many samples of each cause."""
-    rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+    rows = rows.persist(StorageLevel.DISK_ONLY)
     try:
         causes = plain_rows(by(rows, "cause").limit(ROWS))
         extent = rows.agg(F.count("*"), F.min("age"), F.max("age")).first()
