@@ -20,6 +20,7 @@ from typing import Any
 
 from quire.cli.pipeline import PIPELINES
 from quire.clock import SystemClock
+from quire.spark import pipelines
 from tests.docs.pages import ROOT
 from tests.spark import cluster_program
 from tests.spark.processes import descendants
@@ -104,7 +105,7 @@ class Tour:
         }  # fmt: skip
         for name in [pipeline.module for pipeline in PIPELINES.values()]:
             given = arguments_of.get(name, [])
-            place = ROOT / "quire" / "spark" / "pipelines" / f"{name}.py"
+            place = Path(pipelines.__path__[0]) / f"{name}.py"
             seen[name] = self._submit(cluster, lines, place, [*given, *login, "--output", "json"])
         depths = json.loads(self._quire("--output", "json", "queue", "ls", "--data", self._data))
         seen["depths"] = {row["name"]: row["depth"] for row in depths}

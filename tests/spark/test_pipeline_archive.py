@@ -1,6 +1,7 @@
 """The archive has every row once, also after a kill."""
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -166,6 +167,9 @@ def test_small_files_of_closed_days_are_merged_and_every_reader_sees_each_messag
     # Two files of the closed day become one. The latest batch and the open day stay as they are.
     assert archive.merged == 2
     assert [row.offset for row in began_before.orderBy("offset").collect()] == expected
+    assert (replaced := left_over(spark, directory))
+    Archive(spark, str(directory), clock=clock).compact()
+    assert left_over(spark, directory) == replaced  # a reader may still need them
     directory = directory.rename(tmp_path / "moved")
     clock.advance(2 * 3600)
     Archive(spark, str(directory), clock=clock).compact()
@@ -174,6 +178,13 @@ def test_small_files_of_closed_days_are_merged_and_every_reader_sees_each_messag
     assert len(list(directory.glob("batch=-1/**/*.parquet"))) == 1
     with pytest.raises(InvalidArgument, match="was compacted"):
         Place(parquet=str(directory)).read_stream(spark)
+
+
+def test_the_files_of_an_archive_without_a_list_are_in_its_first_one(spark: SparkSession, tmp_path: Path) -> None:
+    Archive(spark, str(tmp_path)).add(frame(spark, [message(1)]))
+    shutil.rmtree(tmp_path / "_spark_metadata")
+    Archive(spark, str(tmp_path)).add(frame(spark, [message(2)]))
+    assert offsets(spark, tmp_path) == [1, 2]
 
 
 def test_a_stream_compacts_behind_the_first_batch_of_each_day(spark: SparkSession, tmp_path: Path) -> None:
