@@ -28,6 +28,10 @@ public final class Load {
     private static final int BATCH = 5;
     private static final int PRODUCERS = 2;
     private static final int CONSUMERS = 2;
+    private static final int PREFETCH = 20;
+    /** How many messages without transactions are kept waiting, so that a kill finds all prefetches full. */
+    private static final int BACKLOG = 3 * CONSUMERS * PREFETCH;
+    private static final int SLOWER = 3;
     private static final long DRAIN_MILLIS = 60_000;
     private static final long QUIET_MILLIS = 2_000;
 
@@ -118,7 +122,7 @@ public final class Load {
         factory.getRedeliveryPolicy().setInitialRedeliveryDelay(0);
         factory.getRedeliveryPolicy().setRedeliveryDelay(0);
         factory.getRedeliveryPolicy().setMaximumRedeliveries(-1);
-        factory.getPrefetchPolicy().setQueuePrefetch(20);
+        factory.getPrefetchPolicy().setQueuePrefetch(PREFETCH);
         ActiveMQConnection connection = (ActiveMQConnection) factory.createConnection();
         connection.start();
         return connection;
@@ -180,6 +184,9 @@ public final class Load {
                 order.follow(key, message.getJMSRedelivered());
                 ledger(inTransactions).receive(key, message.getJMSRedelivered());
                 keys.add(key);
+                if (!inTransactions && sending && plain.waiting() < BACKLOG) {
+                    Thread.sleep(SLOWER * pause);
+                }
             }
             if (inTransactions && !keys.isEmpty() && (message == null || keys.size() == 7)) {
                 commit(session, keys);

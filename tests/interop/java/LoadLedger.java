@@ -107,6 +107,11 @@ final class LoadLedger {
         }
     }
 
+    /** How many confirmed messages have not come yet. */
+    synchronized int waiting() {
+        return confirmed.size() - received.size();
+    }
+
     /** Whether every confirmed message has come to stay. */
     synchronized boolean complete() {
         return lost().isEmpty();
