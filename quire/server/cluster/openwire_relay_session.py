@@ -191,10 +191,6 @@ class OpenWireRelaySession(OpenWireStepSession):
         principal = self.guard.access.principal
         return Opening("openwire", self.user, sorted(principal.roles), self.name, self._connection.visitor.door)
 
-    def end(self) -> None:
-        """A shard has told the client why, and closed."""
-        self.replaced()
-
     def unwritten(self) -> None:
         """Something has gathered for a shard."""
         self._core.unwritten(self)

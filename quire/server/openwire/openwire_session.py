@@ -11,7 +11,7 @@ from typing import Any
 
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
-from quire.errors import AccessRefused, ConnectionTimeout, ProtocolViolation, QuireError
+from quire.errors import AccessRefused, ConnectionTimeout, ProtocolViolation, QuireError, UnknownMessage
 from quire.message import Message as Stored
 from quire.protocols.openwire.codec import BATCH, Decoder, Encoder
 from quire.protocols.openwire.commands import (
@@ -280,6 +280,10 @@ class OpenWireSession(ClientSession):
         thrown = throwable(error, self.package, xa=is_xa(command))
         if getattr(command, "response_required", False):
             self.send_command(ExceptionResponse(correlation_id=command.command_id, exception=thrown))
+            if self.is_fault_tolerant and error.data.get("cause") == UnknownMessage.code:
+                # It has messages of a connection that it has lost. It drops them when it connects again; else it would
+                # give them to its application again and again, and no commit would succeed.
+                self.end()
             return
         if (transaction := getattr(command, "transaction_id", None)) is not None:
             self._transactions.failed(transaction, error)
@@ -372,12 +376,12 @@ class OpenWireSession(ClientSession):
         if (old := self._by_id.get(connection_id)) is not None and old is not self:
             if not self.guard.owns(old.user):
                 raise AccessRefused("another user has a connection of this id", connection=connection_id[:60])
-            old.replaced()
+            old.end()
         self.connection_id = connection_id
         self._by_id[connection_id] = self
 
-    def replaced(self) -> None:
-        """The client has connected anew: this is its old socket."""
+    def end(self) -> None:
+        """Close: the client was told why, or has connected anew and this is its old socket."""
         self.flush()
         self._connection.close()
         self.closed()

@@ -166,6 +166,22 @@ def test_a_send_that_fails_at_another_shard_fails_its_transaction() -> None:
     assert depths(cluster, there) == [0]
 
 
+@pytest.mark.parametrize("pattern", ["", "w.>"], ids=["one shard", "all shards"])
+def test_a_fault_tolerant_client_that_acknowledges_what_it_does_not_have_begins_anew(pattern: str) -> None:
+    cluster = OpenWireCluster()
+    there = cluster.queue(1, "w.a")
+    client = cluster.client(0, fault_tolerant=True)
+    client.send("1", destination=there)
+    client.consumer(ActiveMQQueue(pattern) if pattern else there)
+    (stale,) = client.take(MessageDispatch)
+    client.acks([stale])
+    id = client.begin()
+    client.acks([stale], transaction=id)
+    assert client.refused(client.step(ONE, id))[0] == "TransactionRolledBackException"
+    cluster.run()
+    assert not client.is_open()
+
+
 def test_messages_of_all_shards_are_acknowledged_in_one_transaction() -> None:
     cluster = OpenWireCluster()
     here, there = cluster.queue(0, "w.a"), cluster.queue(1, "w.a")

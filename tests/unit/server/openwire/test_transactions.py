@@ -13,7 +13,7 @@ from quire.protocols.openwire.commands import (
 )
 from quire.protocols.openwire.structures import ActiveMQQueue, ConnectionId, LocalTransactionId
 from tests.unit.broker.harness import settings
-from tests.unit.server.openwire.rig import OpenWireClient, Rig, counters, thrown
+from tests.unit.server.openwire.rig import OpenWireClient, Rig, counters, fault_tolerant, thrown
 
 COMMIT, ROLLBACK = TransactionType.COMMIT_ONE_PHASE, TransactionType.ROLLBACK
 
@@ -212,6 +212,31 @@ def test_an_acknowledgement_that_failed_fails_the_commit_of_its_transaction() ->
     assert rig.depth() == 1
     client.acks(dispatches[1:])
     assert client.errors() == []
+
+
+def test_a_fault_tolerant_client_that_acknowledges_what_it_does_not_have_begins_anew() -> None:
+    rig = Rig()
+    client = fault_tolerant(rig)
+    client.consumer()
+    client.send("1", "2")
+    stale, other = client.take(MessageDispatch)
+    client.acks([stale])
+    id = client.begin()
+    client.acks([stale, other], transaction=id)
+    assert client.refused(client.step(COMMIT, id))[0] == "TransactionRolledBackException"
+    assert not client.is_open()
+    again = fault_tolerant(rig)
+    again.consumer()
+    assert again.messages() == ["2"]
+
+
+def test_a_fault_tolerant_client_whose_send_failed_keeps_its_connection() -> None:
+    rig = Rig()
+    client = fault_tolerant(rig)
+    id = client.begin()
+    client.tell(client.message("1", ActiveMQQueue(","), transaction_id=id))
+    assert client.refused(client.step(COMMIT, id))[0] == "TransactionRolledBackException"
+    assert client.is_open()
 
 
 def test_a_send_that_failed_and_was_answered_leaves_its_transaction_alone() -> None:
