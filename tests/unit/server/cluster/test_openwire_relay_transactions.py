@@ -166,10 +166,12 @@ def test_a_send_that_fails_at_another_shard_fails_its_transaction() -> None:
     assert depths(cluster, there) == [0]
 
 
-@pytest.mark.parametrize("pattern", ["", "w.>"], ids=["one shard", "all shards"])
-def test_a_fault_tolerant_client_that_acknowledges_what_it_does_not_have_begins_anew(pattern: str) -> None:
+@pytest.mark.parametrize(
+    ("shard", "pattern"), [(0, ""), (1, ""), (1, "w.>")], ids=["its own shard", "another shard", "all shards"]
+)
+def test_a_fault_tolerant_client_that_acknowledges_what_it_does_not_have_begins_anew(shard: int, pattern: str) -> None:
     cluster = OpenWireCluster()
-    there = cluster.queue(1, "w.a")
+    there = cluster.queue(shard, "w.a")
     client = cluster.client(0, fault_tolerant=True)
     client.send("1", destination=there)
     client.consumer(ActiveMQQueue(pattern) if pattern else there)
