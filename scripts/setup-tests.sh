@@ -26,6 +26,13 @@ command -v systemd-analyze >/dev/null || apt_install systemd || echo "Going on w
 if ! command -v chromium >/dev/null && ! apt_install chromium; then
     echo "Going on without Chromium: the console is not tested in a browser here."
 fi
+# Playwright's wheel brings a Node of its own, which is linked with it.
+has_libatomic() {
+    compgen -G '/usr/lib/*/libatomic.so.1' >/dev/null || compgen -G '/usr/lib*/libatomic.so.1' >/dev/null
+}
+if ! has_libatomic && ! apt_install libatomic1; then
+    echo "Going on without libatomic: the console is not tested in a browser here."
+fi
 
 scripts/setup-java.sh
 
