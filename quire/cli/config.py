@@ -11,7 +11,7 @@ import click
 from quire.cli.output import Column, Output, output_option
 from quire.destination import Destination, DestinationKind, checked, split_prefix
 from quire.errors import InvalidArgument
-from quire.settings import KEYS, commented_file, explain, load
+from quire.settings import KEYS, commented_file, explain, faults, load
 from quire.store.urls import shown
 
 P = ParamSpec("P")
@@ -78,10 +78,17 @@ def init(output: Output, file: str, force: bool) -> None:
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @setting_flags
 @output_option
-@click.pass_obj
-def check(output: Output, file: Path | None, flags: dict[str, object]) -> None:
-    """Check a settings file and the environment as `broker start` reads them, without starting a broker."""
-    load(file, os.environ, flags)
+@click.pass_context
+def check(context: click.Context, file: Path | None, flags: dict[str, object]) -> None:
+    """Check a settings file and the environment as `broker start` reads them, without starting a broker.
+
+    Shows every fault, not only the first.
+    """
+    output: Output = context.obj
+    if found := faults(file, os.environ, flags):
+        for error in found:
+            output.error(error)
+        context.exit(found[0].entry.exit)
     output.done("the settings are valid", {"file": file and str(file), "valid": True})
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from quire.destination import Destination, DestinationKind, checked, split_prefix
 from quire.errors import InvalidDestination, InvalidSettings
-from quire.settings.key import shown, tables_of, unknown
+from quire.settings.key import Refused, entries_of, shown, throw, unknown
 from quire.settings.kinds import SWITCH
 
 _KEYS = ("queue", "topic", "forward_to", "forward_only")
@@ -29,16 +29,19 @@ class Composite:
     forward_only: bool = True  # whether nothing stays in the destination itself
 
 
-def read_composites(tables: object, origin: str) -> tuple[Composite, ...]:
-    """Read the entries of ``[[composites]]``; ``origin`` is ``file NAME``. It may raise ``InvalidSettings``."""
-    found: dict[Destination, Composite] = {}
-    for number, table in enumerate(tables_of(tables, "composites", origin), 1):
+def read_composites(tables: object, origin: str, refused: Refused = throw) -> tuple[Composite, ...]:
+    """Read the entries of ``[[composites]]``; ``origin`` is ``file NAME``, and ``refused`` is told the faults."""
+    taken = set[Destination]()
+
+    def read(table: Mapping[str, Any], number: int) -> Composite:
         place = f"{origin}, composite {number}"
         composite = _composite(table, place)
-        if composite.destination in found:
+        if composite.destination in taken:
             raise _wrong("composites", str(composite.destination), place, "another composite destination has this name")
-        found[composite.destination] = composite
-    return tuple(found.values())
+        taken.add(composite.destination)
+        return composite
+
+    return tuple(entries_of(tables, "composites", origin, read, refused))
 
 
 def _composite(table: Mapping[str, Any], origin: str) -> Composite:

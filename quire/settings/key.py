@@ -1,12 +1,16 @@
 """What a setting is: its declaration, and the value it has from somewhere."""
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field, fields
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from quire.errors import InvalidSettings
+from quire.errors import InvalidSettings, QuireError
 from quire.settings.kinds import Kind
+
+Entry = TypeVar("Entry")
+Refused = Callable[[QuireError], None]
+"""Is told a fault of the settings: raises it, or keeps it and has the reading go on."""
 
 MOST_SHOWN = 1000
 """How many characters of a value an error shows."""
@@ -77,10 +81,31 @@ def unknown(name: str, origin: str, known: Iterable[str]) -> InvalidSettings:
     return InvalidSettings(f"{name} ({origin}) is not a setting; {hint}", key=name, origin=origin)
 
 
-def tables_of(value: object, name: str, origin: str) -> list[dict[str, Any]]:
-    """The entries of an array of tables; ``InvalidSettings`` if it is anything else."""
+def throw(error: QuireError) -> None:
+    """Raise an error: what happens to a fault unless somebody gathers all of them."""
+    raise error
+
+
+def entries_of(
+    value: object, name: str, origin: str, read: Callable[[dict[str, Any], int], Entry], refused: Refused = throw
+) -> list[Entry]:
+    """Read an array of tables.
+
+    Args:
+        value: what stands in the file.
+        name: of the array.
+        origin: ``file NAME``.
+        read: reads an entry, with its number, from 1 on; it may raise ``InvalidSettings``.
+        refused: called with each fault; its entry is left out.
+    """
     if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
-        raise InvalidSettings(
-            f"{name} ({origin}) have another form: begin each entry with [[{name}]]", key=name, origin=origin
-        )
-    return value
+        text = f"{name} ({origin}) have another form: begin each entry with [[{name}]]"
+        refused(InvalidSettings(text, key=name, origin=origin))
+        return []
+    found = []
+    for number, table in enumerate(value, 1):
+        try:
+            found.append(read(table, number))
+        except InvalidSettings as error:
+            refused(error)
+    return found

@@ -7,9 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from quire.errors import InsecureAddress, InvalidSettings
+from quire.errors import InsecureAddress, InvalidSettings, QuireError
 from quire.settings.composites import read_composites
-from quire.settings.key import Setting, unknown
+from quire.settings.key import Refused, Setting, throw, unknown
 from quire.settings.keys import KEYS, SECTIONS, Settings
 from quire.settings.kinds import is_loopback, split_address
 from quire.settings.policies import Policies, read_policies
@@ -53,13 +53,26 @@ EXAMPLES = """
 """
 
 
-def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> Settings:
+def faults(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> list[QuireError]:
+    """All that ``load``, with the same arguments, would refuse; none if the settings are valid."""
+    found: list[QuireError] = []
+    try:
+        load(file, environ, flags, found.append)
+    except QuireError as error:
+        found.append(error)
+    return found
+
+
+def load(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], refused: Refused = throw
+) -> Settings:
     """Read the settings of a broker.
 
     Args:
         file: a TOML file, or None.
         environ: the environment.
         flags: values from the command line by key (``stomp.address``); None means not given.
+        refused: is told each fault; by default the first is raised.
 
     Returns:
         The settings; flags override the environment, the environment overrides the file.
@@ -68,11 +81,12 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
         InvalidSettings: a key is unknown or a value is not allowed; ``data`` has ``key``, ``value`` and ``origin``.
         InsecureAddress: an address is not loopback and ``insecure`` is false; ``data`` has ``key`` and ``address``.
     """
-    found = explain(file, environ, flags)
+    found = explain(file, environ, flags, refused)
     values = {setting.key: setting.value for setting in found}
     document = _document(file)
-    users = read_users(document.get("users", []), f"file {file}")
-    protected = values["insecure"] or values["security.enabled"] or values["jwt.issuer"] or users or _has_users(values)
+    users = read_users(document.get("users", []), f"file {file}", refused)
+    protected = values["insecure"] or values["security.enabled"] or values["jwt.issuer"]
+    protected = protected or document.get("users") or _has_users(values)
     for key in (
         "stomp.address",
         "openwire.address",
@@ -82,9 +96,8 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
         "cluster.address",
     ):
         if not protected and not is_loopback(split_address(values[key])[0]):
-            raise InsecureAddress(
-                f"{key} = {values[key]} is not loopback, and no users are configured", key=key, address=values[key]
-            )
+            text = f"{key} = {values[key]} is not loopback, and no users are configured"
+            refused(InsecureAddress(text, key=key, address=values[key]))
     _check_bulk_ports(values["bulk.address"], values["bulk.processes"])
     sections: dict[str, Any] = {
         name: section(**{part.name: values[f"{name}.{part.name}"] for part in fields(section)})
@@ -92,11 +105,11 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, obje
     }
     policies = Policies(
         sections.pop("policy"),
-        read_policies(document.get("policies", []), f"file {file}"),
+        read_policies(document.get("policies", []), f"file {file}", refused),
         {setting.key.removeprefix("policy."): setting.origin for setting in found},
     )
-    composites = read_composites(document.get("composites", []), f"file {file}")
-    rules = read_rules(document.get("rules", []), f"file {file}")
+    composites = read_composites(document.get("composites", []), f"file {file}", refused)
+    rules = read_rules(document.get("rules", []), f"file {file}", refused)
     return Settings(
         insecure=values["insecure"], policies=policies, composites=composites, users=users, rules=rules, **sections
     )
@@ -121,13 +134,18 @@ def _has_users(values: Mapping[str, Any]) -> bool:
         return False
 
 
-def explain(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object]) -> list[Setting]:
+def explain(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, object], refused: Refused = throw
+) -> list[Setting]:
     """Every setting with its value and origin, in the order of ``KEYS``; the arguments are those of ``load``."""
     found = {key.name: Setting(key.name, key.default, "default") for key in KEYS.values()}
-    for name, value, origin in (*_from_file(file), *_from_environment(environ), *_from_flags(flags)):
-        if name not in KEYS:
-            raise unknown(name, origin, (*KEYS, *ENTRIES))
-        found[name] = KEYS[name].read(value, origin)
+    for name, value, origin in (*_from_file(file), *_from_environment(environ, refused), *_from_flags(flags)):
+        try:
+            if name not in KEYS:
+                raise unknown(name, origin, (*KEYS, *ENTRIES))
+            found[name] = KEYS[name].read(value, origin)
+        except InvalidSettings as error:
+            refused(error)
     bulk, http = found["bulk.address"], found["http.address"]
     if bulk.origin == "default" and http.origin != "default":  # clients of one are clients of the other
         found[bulk.key] = bulk._replace(value=http.value.rpartition(":")[0] + ":0", origin=http.key)
@@ -165,7 +183,7 @@ def _from_file(file: Path | None) -> Iterator[Setting]:
             yield Setting(name, value, f"file {file}")
 
 
-def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
+def _from_environment(environ: Mapping[str, str], refused: Refused) -> Iterator[Setting]:
     names = {key.variable: key.name for key in KEYS.values()}
     slips = {variable.replace("__", "_"): variable for variable in names}
     for variable in sorted(name for name in environ if name.startswith("QUIRE_")):
@@ -173,12 +191,10 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
         if variable in names:
             yield Setting(names[variable], environ[variable], origin)
         elif "__" in variable:
-            raise unknown(variable.removeprefix("QUIRE_").replace("__", ".").lower(), origin, KEYS)
+            refused(unknown(variable.removeprefix("QUIRE_").replace("__", ".").lower(), origin, KEYS))
         elif variable in slips:
-            raise InvalidSettings(
-                f"{variable} is not a setting; did you mean {slips[variable]}, with two underscores?",
-                key=names[slips[variable]], origin=origin,
-            )  # fmt: skip
+            text = f"{variable} is not a setting; did you mean {slips[variable]}, with two underscores?"
+            refused(InvalidSettings(text, key=names[slips[variable]], origin=origin))
 
 
 def _from_flags(flags: Mapping[str, object]) -> Iterator[Setting]:

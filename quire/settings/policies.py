@@ -7,7 +7,7 @@ from typing import Any
 from quire.destination import Destination, DestinationKind, split_prefix
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidDestination, InvalidSettings
-from quire.settings.key import Setting, keys_of, tables_of, unknown
+from quire.settings.key import Refused, Setting, entries_of, keys_of, throw, unknown
 from quire.settings.policy import Policy
 
 CACHED = 10_000
@@ -108,13 +108,16 @@ def _rank(numbered: tuple[int, PolicyEntry]) -> tuple[Any, ...]:
     return entry.pattern.specificity, entry.kind is None, -number
 
 
-def read_policies(tables: object, origin: str) -> tuple[PolicyEntry, ...]:
-    """Read the entries of ``[[policies]]``; ``origin`` is ``file NAME``. It may raise ``InvalidSettings``."""
-    numbered = enumerate(tables_of(tables, "policies", origin), 1)
-    return tuple(_entry(table, f"{origin}, entry {number}") for number, table in numbered)
+def read_policies(tables: object, origin: str, refused: Refused = throw) -> tuple[PolicyEntry, ...]:
+    """Read the entries of ``[[policies]]``; ``origin`` is ``file NAME``, and ``refused`` is told the faults."""
+
+    def read(table: Mapping[str, Any], number: int) -> PolicyEntry:
+        return _entry(table, f"{origin}, entry {number}", refused)
+
+    return tuple(entries_of(tables, "policies", origin, read, refused))
 
 
-def _entry(table: Mapping[str, Any], origin: str) -> PolicyEntry:
+def _entry(table: Mapping[str, Any], origin: str, refused: Refused) -> PolicyEntry:
     written = table.get("destination")
     try:
         if not isinstance(written, str):
@@ -129,8 +132,11 @@ def _entry(table: Mapping[str, Any], origin: str) -> PolicyEntry:
     origin = f"policy {written} ({origin})"
     values = {}
     for name, value in table.items():
-        if name in _KEYS:
-            values[name] = _KEYS[name].read(value, origin).value
-        elif name != "destination":
-            raise unknown(name, origin, _KEYS)
+        try:
+            if name in _KEYS:
+                values[name] = _KEYS[name].read(value, origin).value
+            elif name != "destination":
+                raise unknown(name, origin, _KEYS)
+        except InvalidSettings as error:
+            refused(error)
     return PolicyEntry(kind, pattern, values, origin)

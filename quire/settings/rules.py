@@ -8,7 +8,7 @@ from typing import Any
 from quire.destination import DestinationKind, split_prefix
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidDestination, InvalidSettings
-from quire.settings.key import shown, tables_of, unknown
+from quire.settings.key import Refused, entries_of, shown, throw, unknown
 from quire.settings.users import is_name
 
 _KEYS = ("subject", "allow", "deny", "destination")
@@ -64,10 +64,13 @@ class Rule:
         return f"{self.kind}://{self.pattern.text}" if self.kind else self.pattern.text
 
 
-def read_rules(tables: object, origin: str) -> tuple[Rule, ...]:
-    """Read the entries of ``[[rules]]``; ``origin`` is ``file NAME``. It may raise ``InvalidSettings``."""
-    numbered = enumerate(tables_of(tables, "rules", origin), 1)
-    return tuple(read_rule(table, f"file-{number}", f"{origin}, rule {number}") for number, table in numbered)
+def read_rules(tables: object, origin: str, refused: Refused = throw) -> tuple[Rule, ...]:
+    """Read the entries of ``[[rules]]``; ``origin`` is ``file NAME``, and ``refused`` is told the faults."""
+
+    def read(table: Mapping[str, Any], number: int) -> Rule:
+        return read_rule(table, f"file-{number}", f"{origin}, rule {number}")
+
+    return tuple(entries_of(tables, "rules", origin, read, refused))
 
 
 def read_rule(table: Mapping[str, Any], id: str, origin: str, *, in_file: bool = True) -> Rule:

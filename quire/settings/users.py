@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from quire.errors import InvalidSettings
-from quire.settings.key import tables_of, unknown
+from quire.settings.key import Refused, entries_of, throw, unknown
 
 ROLES = ("administrator", "operator", "monitor")
 """The roles that have a meaning of their own; others only stand in rules."""
@@ -49,16 +49,19 @@ def is_name(text: object) -> bool:
     return not text.startswith("$") and {" ", ",", ":", "*"}.isdisjoint(text)
 
 
-def read_users(tables: object, origin: str, *, in_file: bool = True) -> tuple[User, ...]:
-    """Read entries of ``[[users]]``; ``origin`` is ``file NAME``. It may raise ``InvalidSettings``."""
-    found: dict[str, User] = {}
-    for number, table in enumerate(tables_of(tables, "users", origin), 1):
+def read_users(tables: object, origin: str, refused: Refused = throw, *, in_file: bool = True) -> tuple[User, ...]:
+    """Read entries of ``[[users]]``; ``origin`` is ``file NAME``, and ``refused`` is told the faults."""
+    names = set[str]()
+
+    def read(table: Mapping[str, Any], number: int) -> User:
         place = f"{origin}, user {number}"
         user = read_user(table, place, in_file=in_file)
-        if user.name in found:
+        if user.name in names:
             raise _wrong("name", place, f"another user is named {user.name}")
-        found[user.name] = user
-    return tuple(found.values())
+        names.add(user.name)
+        return user
+
+    return tuple(entries_of(tables, "users", origin, read, refused))
 
 
 def read_user(table: Mapping[str, Any], origin: str, *, in_file: bool = True) -> User:

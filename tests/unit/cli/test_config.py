@@ -50,6 +50,41 @@ def test_check_finds_what_is_wrong(run: Run, tmp_path: Path, monkeypatch: pytest
     assert run("config", "check", "--memory-limit", "x").exit_code == 2
 
 
+FAULTY = """
+unknown_key = 1
+[broker]
+foo = 1
+[memory]
+limit = "much"
+[[policies]]
+destination = "a"
+maximum_redeliveries = "many"
+foo = 1
+[[policies]]
+destination = "b.>.c"
+[[users]]
+name = "a b"
+[[rules]]
+subject = "nobody"
+"""
+
+
+def test_check_names_all_faults_at_once(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "quire.toml"
+    file.write_text(FAULTY)
+    monkeypatch.setenv("QUIRE_MEMORY_LIMIT", "1GB")
+    result = run("config", "check", str(file), "--sync", "often")
+    assert result.exit_code == 2
+    faults = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    said = [
+        "unknown_key", "broker.foo", "memory.limit", "QUIRE_MEMORY_LIMIT", "store.sync",
+        "maximum_redeliveries", "foo (policy", "b.>.c", "a user needs", "subject",
+    ]  # fmt: skip
+    for word in said:
+        assert any(word in line for line in faults), word
+    assert len(faults) == len(said)
+
+
 def test_explain_says_where_each_value_comes_from(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "quire.toml"
     file.write_text('[memory]\nlimit = "1MB"')
