@@ -10,10 +10,17 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from quire.cli.login import Login, find_login
-from quire.cli.output import Output, output_option
+from quire.cli.output import Output, output_option, printable
 from quire.client.remote_error import remote_error
 from quire.destination import DestinationKind, written
-from quire.errors import BrokerUnreachable, InvalidArgument, InvalidDestination
+from quire.errors import (
+    BrokerUnreachable,
+    CertificateNotTrusted,
+    InvalidArgument,
+    InvalidDestination,
+    NotAuthenticated,
+    WrongProtocol,
+)
 from quire.settings import broker_file
 
 DEFAULT_URL = "http://127.0.0.1:8161"
@@ -22,10 +29,20 @@ CONNECT_LIMIT = 10.0
 ANSWER_LIMIT = 600.0
 """How long an answer may take, in seconds: a purge of millions takes its time."""
 
+PROBE_LIMIT = 2.0
+"""How long a port that does not speak HTTP may take to show what it speaks instead, in seconds."""
+
+_BEGINNINGS = {"HTTP": b"HTTP/", "STOMP": b"ERROR", "HTTPS": b"\x15\x03", "AMQP": b"AMQP", "SSH": b"SSH-"}
+"""How the answers of protocols begin; that of a TLS port to a plain request is an alert (RFC 8446, section 6)."""
+
 PAGE = 1000
 """How many entries one call asks for, of a list that comes in pages."""
 
 NO_LOGIN = Login()
+NO_LOGIN_FOUND = (
+    "no login was given or found. On the broker's machine --data DIR, its data directory, is enough; elsewhere give "
+    "--user, or --token-file"
+)
 
 P = ParamSpec("P")
 
@@ -42,7 +59,8 @@ class Api:
         self.login = login
         self.patience: float | None = None
         if urlsplit(self.url).scheme not in ("http", "https"):
-            raise InvalidArgument(f"{url!r} is not the URL of a broker: write {DEFAULT_URL}", url=url)
+            meant = DEFAULT_URL if "://" in url else f"http://{url}"
+            raise InvalidArgument(f"{url!r} is not the URL of a broker's HTTP API: write {meant}", url=url)
 
     def call(
         self, method: str, path: str, body: object = None, patience: float | None = ANSWER_LIMIT, **query: object
@@ -57,7 +75,10 @@ class Api:
             if status < 400:
                 return answer
             error = answer["error"]
-            raise remote_error(error["code"], error["text"], error.get("data") or {})
+            code, text, data = error["code"], error["text"], error.get("data") or {}
+            if code == NotAuthenticated.code and self.login.header is None:
+                text = f"{text}; {NO_LOGIN_FOUND}"
+            raise remote_error(code, text, data)
         except (ValueError, KeyError, TypeError) as error:
             raise BrokerUnreachable(f"the server at {self.url} is not a Quire broker", url=self.url) from error
 
@@ -150,8 +171,40 @@ def exchange(
         finally:
             connection.close()
     except (OSError, HTTPException) as error:
-        address = f"{parts.scheme}://{parts.netloc}"
-        raise BrokerUnreachable(f"no broker answers at {address}: {error}", url=address) from error
+        raise _no_answer(f"{parts.scheme}://{parts.netloc}", parts.hostname or "", parts.port, error) from error
+
+
+def _no_answer(address: str, host: str, port: int | None, error: Exception) -> BrokerUnreachable:
+    """Why an API could not be asked: its certificate, another protocol at its port, or nobody there."""
+    import ssl
+
+    is_tls = address.startswith("https:")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = f"the certificate of {address} is not trusted: {error.verify_message}"
+        return CertificateNotTrusted(text, url=address)
+    if not isinstance(error, OSError) or (is_tls and isinstance(error, (ssl.SSLError, TimeoutError))):
+        found = spoken_protocol(host, port or (443 if is_tls else 80))
+        if found and found != ("HTTPS" if is_tls else "HTTP"):
+            text = f"the port {port} of {host} speaks {found}, not {'HTTPS' if is_tls else 'HTTP'}"
+            return WrongProtocol(text, url=address, protocol=found)
+    # What another program says can have any bytes in it, and any length.
+    return BrokerUnreachable(f"no broker answers at {address}: {printable(str(error))[:200]}", url=address)
+
+
+def spoken_protocol(host: str, port: int) -> str:
+    """The protocol that a port speaks, by its answer to a request of HTTP; empty if it gives none that is known."""
+    import socket
+
+    try:
+        with socket.create_connection((host, port), timeout=PROBE_LIMIT) as connection:
+            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            answer = connection.recv(512)
+    except OSError:
+        return ""
+    for name, begin in _BEGINNINGS.items():
+        if answer.startswith(begin):
+            return name
+    return "OpenWire" if b"ActiveMQ" in answer[:16] else ""
 
 
 def _trust() -> Any:

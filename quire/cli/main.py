@@ -2,12 +2,14 @@
 
 import importlib
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import click
 
 from quire import __version__
-from quire.cli.output import Output, output_option
+from quire.cli.output import FORMATS, Output, output_option
 from quire.errors import QuireError
 
 
@@ -47,6 +49,29 @@ NOUNS = {
 }
 
 
+_WORDS = {
+    "consume": "receive", "destinations": "queue ls", "get": "receive", "list": "queue ls", "publish": "send",
+    "put": "send", "start": "broker start", "status": "broker status", "stop": "broker stop",
+    "subscriptions": "durable ls",
+}  # fmt: skip
+"""What other brokers' command lines call things, and what to write here."""
+
+_OPTIONS = {f"--{name}": f"--output {name}" for name in FORMATS} | {"--format": "--output", "-o": "--output"}
+"""What other programs call the format of results."""
+
+
+@contextmanager
+def _options_named() -> Iterator[None]:
+    """Say which option is meant by one that other programs have."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        if meant := _OPTIONS.get(error.option_name):
+            text = f"There is no option {error.option_name!r}. Write: {meant}"
+            raise click.NoSuchOption(error.option_name, text, ctx=error.ctx) from error
+        raise
+
+
 class Program(click.Group):
     """The top of the command line: imports a command only when it is used, and turns errors into exit codes."""
 
@@ -66,10 +91,28 @@ class Program(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, NOUNS[name].help) for name in self.list_commands(ctx)])
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first argument names; where it names none, the one that is meant is said."""
+        name, noun = args[0], args[0].removesuffix("s")
+        meant = _WORDS.get(name)
+        if noun != name and "ls" in getattr(self.get_command(ctx, noun), "commands", {}):
+            meant = f"{noun} ls"
+        if meant and name not in NOUNS:
+            raise click.UsageError(f"There is no command {name!r}. Write: quire {meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options of the program."""
+        with _options_named():
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> object:
         """Run a command; an error is printed, and its exit code is the program's."""
         try:
-            return super().invoke(ctx)
+            with _options_named():
+                return super().invoke(ctx)
         except QuireError as error:
             ctx.ensure_object(Output).error(error)
             ctx.exit(error.entry.exit)
@@ -81,7 +124,7 @@ class Program(click.Group):
 def main() -> None:
     """Quire, a persistent message broker.
 
-    Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 refused, 5 unreachable.
+    Exit codes: 0 done, 1 failure, 2 usage, 3 not found, 4 refused, 5 unreachable, 6 nothing received.
     """
 
 

@@ -1,20 +1,26 @@
 """``quire send`` and ``quire receive``: messages from and to the command line."""
 
 import sys
+from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 import click
 
-from quire.cli.api import Api, broker_verb, destination_path, login_at, speaks_tls
-from quire.cli.output import Output, encode_body, messages, on_terminal, printable, printable_lines
+from quire.cli.api import Api, broker_verb, destination_path, login_at, path, speaks_tls
+from quire.cli.output import Output, Row, encode_body, messages, on_terminal, printable, printable_lines
 from quire.clock import SystemClock
-from quire.destination import DestinationKind, split_written
+from quire.destination import DestinationKind, split_options, split_written
+from quire.destination_pattern import Pattern
+from quire.errors import UnknownDestination
 from quire.settings import split_address
 from quire.units import parse_duration
 
 SSL = "ssl://"
 
 DEFAULT_OPENWIRE = "127.0.0.1:61616"
+
+NOTHING_RECEIVED = 6
+"""The exit code of a ``receive`` to which no message came."""
 
 
 def _seconds(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
@@ -106,16 +112,21 @@ def send(
     metavar="[ssl://]HOST:PORT",
     help="The OpenWire address. Without it, the HTTP API of the broker tells it.",
 )
+@click.option("--create", is_flag=True, help="Create the destination if it does not exist.")
 @broker_verb
 def receive(
     api: Api, output: Output, destination: str, count: int, ack: bool, timeout: float, selector: str | None,
     durable: str | None, client_id: str | None, group: str | None, start: str | None, openwire: str | None,
+    create: bool,
 ) -> None:  # fmt: skip
     """Receive messages from a queue, a topic or a stream.
 
     DESTINATION is the name of a queue, or topic://NAME or stream://NAME; one of a queue or topic may have wildcards.
     Without --ack messages of a queue, a durable subscription or a consumer group are not consumed. Without --group a
     stream is read from --start on, by default from its end, and the broker stores no progress.
+
+    The destination must exist, which the HTTP API is asked for, or --create be given. The exit code is 6 if no message
+    arrives.
     """
     if (durable is None) != (client_id is None):
         raise click.UsageError("--durable and --client-id belong together")
@@ -129,8 +140,34 @@ def receive(
         destination_of(destination), count, ack, timeout, selector=selector or "", durable=durable or "",
         client_id=client_id or "", group=group or "", start=start or "",
     )  # fmt: skip
+    if not create:
+        _check_exists(api, destination)
+    received = 0
+
+    def counted(rows: Iterator[Row]) -> Iterator[Row]:
+        nonlocal received
+        for row in rows:
+            received += 1
+            yield row
+
     with receiving(openwire_url(api, openwire), login_at(api, openwire), wanted, output) as rows:
-        output.texts(rows, ["id", "body_encoding", "body"], _show)
+        output.texts(counted(rows), ["id", "body_encoding", "body"], _show)
+    if not received:
+        click.get_current_context().exit(NOTHING_RECEIVED)
+
+
+def _check_exists(api: Api, destination: str) -> None:
+    """See that a destination is there; a pattern may match none.
+
+    Raises:
+        UnknownDestination: it is not.
+    """
+    kind, name = split_written(split_options(destination)[0])
+    if not Pattern(name).is_wildcard:
+        try:
+            api.call("GET", path(f"{kind or DestinationKind.QUEUE}s", name))
+        except UnknownDestination as error:
+            raise UnknownDestination(f"{error}; --create creates it", **error.data) from error
 
 
 def openwire_url(api: Api, written: str | None) -> str:

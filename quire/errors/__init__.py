@@ -19,10 +19,12 @@ from quire.errors.connections import (
     BrokerStandby,
     BrokerStopping,
     BrokerUnreachable,
+    CertificateNotTrusted,
     ConnectionTimeout,
     RequestTimeout,
     TlsRequired,
     TooManyConnections,
+    WrongProtocol,
 )
 from quire.errors.destinations import (
     DestinationExists,
@@ -53,6 +55,7 @@ from quire.errors.requests import (
     UnsupportedVersion,
 )
 from quire.errors.store import (
+    DirectoryUnusable,
     StoreCorrupt,
     StoreError,
     StoreFull,
@@ -60,6 +63,7 @@ from quire.errors.store import (
     StoreOutdated,
     StoreTooNew,
     StoreUnreachable,
+    StoreUnreadable,
 )
 from quire.errors.streams import DataLost, GroupMismatch, StreamReplaced, UnknownConsumerGroup, UnknownStage
 from quire.errors.transactions import (
@@ -80,11 +84,13 @@ __all__ = [
     "BrokerStandby",
     "BrokerStopping",
     "BrokerUnreachable",
+    "CertificateNotTrusted",
     "ConfirmationMismatch",
     "ConnectionTimeout",
     "DataLost",
     "DestinationExists",
     "DestinationInUse",
+    "DirectoryUnusable",
     "ErrorEntry",
     "GroupMismatch",
     "HeuristicOutcome",
@@ -111,6 +117,7 @@ __all__ = [
     "StoreOutdated",
     "StoreTooNew",
     "StoreUnreachable",
+    "StoreUnreadable",
     "StreamReplaced",
     "TlsRequired",
     "TooManyConnections",
@@ -138,5 +145,6 @@ __all__ = [
     "UnsupportedEnvironment",
     "UnsupportedVersion",
     "UserExists",
+    "WrongProtocol",
     "WrongTransactionState",
 ]

@@ -39,6 +39,18 @@ class BrokerUnreachable(QuireError):
     code = "broker-unreachable"
 
 
+class WrongProtocol(BrokerUnreachable):
+    """The port at the address speaks another protocol."""
+
+    code = "wrong-protocol"
+
+
+class CertificateNotTrusted(BrokerUnreachable):
+    """The broker's certificate is from an authority that is not trusted, is for another name, or has expired."""
+
+    code = "certificate-not-trusted"
+
+
 class BrokerStopping(QuireError):
     """The broker is stopping."""
 

@@ -116,7 +116,19 @@ ERRORS: dict[str, ErrorEntry] = {
     "store-outdated": ErrorEntry(409, 4, False, "Run `quire store migrate`; a backup is made beside the store."),
     "store-too-new": ErrorEntry(409, 4, False, "A newer version of Quire wrote this store: start that version."),
     "store-unreachable": ErrorEntry(503, 5, True, "Check the store's URL, and that its server runs."),
+    "store-unreadable": ErrorEntry(
+        500, 1, False, "Restore a backup (`quire store restore`) into a new place, or name another store."
+    ),
+    "directory-unusable": ErrorEntry(
+        500, 4, False, "Let the broker's user write what the text names (chown, chmod), or name another place: --data."
+    ),
     "broker-unreachable": ErrorEntry(503, 5, True, "Start a broker: `quire broker start`; or give its address: --url."),
+    "wrong-protocol": ErrorEntry(
+        400, 5, False, "Give the port of this protocol: HTTP 8161, STOMP 61613, OpenWire 61616 unless set otherwise."
+    ),
+    "certificate-not-trusted": ErrorEntry(
+        403, 5, False, "Name the certificate of the authority that signed the broker's: --tls-ca, or QUIRE_TLS_CA."
+    ),
     "broker-stopping": ErrorEntry(503, 4, True, "Connect again: the broker is stopping or restarting."),
     "shard-moved": ErrorEntry(503, 4, True, "Connect again: another broker of the cluster has the destination now."),
     "shard-unavailable": ErrorEntry(503, 4, True, "Try again: a broker of the cluster takes the shard over."),

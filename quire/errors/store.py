@@ -43,3 +43,15 @@ class StoreUnreachable(StoreError):
     """The store cannot be opened."""
 
     code = "store-unreachable"
+
+
+class StoreUnreadable(StoreUnreachable):
+    """What is in the place of the store is damaged as a whole, or is no store of Quire."""
+
+    code = "store-unreadable"
+
+
+class DirectoryUnusable(StoreUnreachable):
+    """A directory or file that the broker needs cannot be made or written."""
+
+    code = "directory-unusable"

@@ -17,7 +17,7 @@ from quire.broker.core.flow import HoldCause
 from quire.broker.dead_letter import dead_letter_names
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool
-from quire.errors import AddressInUse, QuireError, StoreFull, StoreLocked, StoreUnreachable, UnsupportedEnvironment
+from quire.errors import AddressInUse, QuireError, StoreLocked, UnsupportedEnvironment
 from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.security import Security
@@ -40,7 +40,7 @@ from quire.server.store_lock import StoreLock
 from quire.server.ticker import Ticker
 from quire.settings import Settings, local_host, split_address
 from quire.store.base import Store, Sync, WriteBatch
-from quire.store.disk import NO_SPACE, Disk, Probe, free_bytes
+from quire.store.disk import Disk, Probe, file_failure, free_bytes
 from quire.store.urls import shown, store_for_url
 from quire.store.writer import GroupCommitWriter
 
@@ -425,9 +425,7 @@ def telling_of_files() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        path = str(error.filename)
-        kind = StoreFull if error.errno in NO_SPACE else StoreUnreachable
-        raise kind(f"cannot use {path}: {error.strerror}", path=path) from error
+        raise file_failure(error) from error
 
 
 def started_tracer(settings: Settings, clock: Clock) -> "OtelTracer":
@@ -443,4 +441,4 @@ def started_tracer(settings: Settings, clock: Clock) -> "OtelTracer":
 
 
 def _owner() -> str:
-    return f"{socket.gethostname()} process {os.getpid()}"
+    return f"process {os.getpid()} on host {socket.gethostname()}"

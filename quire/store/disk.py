@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from quire.errors import StoreError
+from quire.errors import DirectoryUnusable, StoreError, StoreFull, StoreUnreachable
 from quire.store.base import Store
 
 MAX_RESERVE = 64 << 20
@@ -17,6 +17,11 @@ _START_SHARE = 4  # of the reserve
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """The system's errors that mean that a disk, or a share of it, is full."""
 
+_UNUSABLE = {
+    errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS,
+}  # fmt: skip
+"""The system's errors about a place in which nothing can be made or written."""
+
 Probe = Callable[[Path], int]
 """Says how many bytes are free on the file system of a directory."""
 
@@ -25,6 +30,13 @@ def free_bytes(directory: Path) -> int:
     """How many bytes this process can still write on a directory's file system."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
+
+
+def file_failure(error: OSError, path: Path | None = None) -> StoreError:
+    """The error for a file that the system refused; ``path`` is what was asked for where the error names no file."""
+    kind = StoreFull if error.errno in NO_SPACE else DirectoryUnusable if error.errno in _UNUSABLE else StoreUnreachable
+    name = str(error.filename or path)
+    return kind(f"cannot use {name}: {error.strerror}", path=name)
 
 
 def allocate(file: Path, size: int) -> None:

@@ -9,10 +9,18 @@ from pathlib import Path
 
 import lmdb
 
-from quire.errors import QuireError, StoreCorrupt, StoreError, StoreFull, StoreUnreachable
+from quire.errors import (
+    DirectoryUnusable,
+    QuireError,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreUnreachable,
+    StoreUnreadable,
+)
 from quire.store.base import Store, StoreReader, Sync, WriteBatch
 from quire.store.damage import tells_of_damage
-from quire.store.disk import NO_SPACE, allocate
+from quire.store.disk import NO_SPACE, allocate, file_failure
 from quire.store.filelock import FileLock, FileLocked
 from quire.store.format import FORMAT_VERSION, check_format
 from quire.store.lmdb_lane import LANE, Cursors, Databases, LaneEdit, drop_lane
@@ -58,10 +66,13 @@ class LmdbStore(FileLocked, Store):
                 self.path.mkdir(parents=True, exist_ok=True)
                 allocate(self.path / "lock.mdb", _LOCK_BYTES)
             self._open_environment()
-        except (OSError, lmdb.Error) as error:
+        except OSError as error:
             self.close()
-            kind = StoreFull if _is_no_space(error) else StoreUnreachable
-            raise kind(f"cannot open the LMDB store in {self.path}: {error}", path=str(self.path)) from error
+            raise file_failure(error, self.path) from error
+        except lmdb.Error as error:
+            self.close()
+            text = f"cannot open the LMDB store in {self.path}: {error}"
+            raise (StoreFull if _is_no_space(error) else unreadable(self.path))(text, path=str(self.path)) from error
 
     def _open_environment(self) -> None:
         data = self.path / "data.mdb"
@@ -252,9 +263,7 @@ class LmdbStore(FileLocked, Store):
             self.path.mkdir(parents=True, exist_ok=True)
             return self._lock.acquire(owner)
         except OSError as error:
-            kind = StoreFull if _is_no_space(error) else StoreUnreachable
-            path = str(error.filename or self.path)
-            raise kind(f"cannot use {path}: {error.strerror}", path=path) from error
+            raise file_failure(error, self.path) from error
 
     @property
     def environment(self) -> lmdb.Environment:
@@ -266,6 +275,14 @@ class LmdbStore(FileLocked, Store):
     def _failure(self, what: str, error: Exception) -> StoreError:
         kind = StoreCorrupt if isinstance(error, _DAMAGE) else StoreError
         return kind(f"{what} in {self.path}: {error}", path=str(self.path))
+
+
+def unreadable(directory: Path) -> type[StoreUnreachable]:
+    """What it means that LMDB does not open a directory: there is no data file, it is another user's, or damaged."""
+    data = directory / "data.mdb"
+    if not data.exists():
+        return StoreUnreachable
+    return StoreUnreadable if os.access(data, os.R_OK) else DirectoryUnusable
 
 
 def _is_no_space(error: Exception) -> bool:

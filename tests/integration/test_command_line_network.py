@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from quire.cli.api import Api, exchange
 from quire.cli.main import main
+from quire.cli.messages import NOTHING_RECEIVED
 from quire.client import Queue, Stream, Topic
 from quire.client.sync import Connection, connect
 from quire.errors import BrokerUnreachable
@@ -93,12 +94,12 @@ def connection(broker: EmbeddedBroker) -> Iterator[Connection]:
 def receive(broker: EmbeddedBroker, *arguments: str) -> Result:
     """Run ``quire receive``."""
     address = broker.url.removeprefix("tcp://")
-    return CliRunner().invoke(main, ["receive", *arguments, "--openwire", address])
+    return CliRunner().invoke(main, ["receive", *arguments, "--create", "--openwire", address])
 
 
 def bodies(result: Result) -> list[str]:
-    """The bodies of messages that were printed one a line."""
-    assert result.exit_code == 0, result.stderr
+    """The bodies of messages that were printed one a line; the exit code says whether there is one."""
+    assert result.exit_code == (0 if result.stdout else NOTHING_RECEIVED), result.stderr
     return [json.loads(line)["body"] for line in result.stdout.splitlines()]
 
 
@@ -160,5 +161,5 @@ def test_receive_that_the_broker_refuses_exits_with_the_code_of_its_error(
 
 
 def test_receive_without_a_broker_is_an_unreachable_broker(closed_port: int) -> None:
-    result = CliRunner().invoke(main, ["receive", "orders", "--openwire", f"127.0.0.1:{closed_port}"])
+    result = CliRunner().invoke(main, ["receive", "orders", "--create", "--openwire", f"127.0.0.1:{closed_port}"])
     assert (result.exit_code, "no broker answers at tcp://127.0.0.1:" in result.stderr) == (5, True)

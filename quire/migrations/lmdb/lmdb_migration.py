@@ -6,9 +6,10 @@ from pathlib import Path
 
 import lmdb
 
-from quire.errors import StoreError, StoreUnreachable
+from quire.errors import StoreError
 from quire.migrations.lmdb import STEPS
 from quire.migrations.store_migration import StoreMigration
+from quire.store.lmdb import unreadable
 from quire.store.maintenance.data_files import DATA, flush, replace_data_file
 
 _SPARE_MAP = 1 << 30
@@ -28,7 +29,7 @@ class LmdbMigration(StoreMigration):
                 return int(txn.get(b"format", default=b"", db=meta))
         except (lmdb.Error, ValueError) as error:
             text = f"there is no readable LMDB store in {self._path}: {error}"
-            raise StoreUnreachable(text, path=str(self._path)) from error
+            raise unreadable(self._path)(text, path=str(self._path)) from error
 
     def steps(self, found: int) -> tuple[str, ...]:
         return tuple(step.DESCRIPTION for to, step in STEPS.items() if to > found)

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, func, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.schema import CreateSchema
 
-from quire.errors import StoreFull, StoreLocked
+from quire.errors import StoreError, StoreLocked
 from quire.migrations.sql.sql_migration import SqlMigration
 from quire.store.format import POSTGRESQL_FORMAT
 from quire.store.postgresql.database import Database, kind_of
@@ -44,8 +44,8 @@ class PostgresqlMigration(SqlMigration):
                 raise StoreLocked(f"a broker of an older version uses the store in {self._name}: {advice}", owner=user)
         connection.execute(text("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
 
-    def _is_full(self, error: DBAPIError) -> bool:
-        return error.orig is not None and kind_of(error.orig) is StoreFull
+    def _kind(self, error: DBAPIError) -> type[StoreError]:
+        return StoreError if error.orig is None else kind_of(error.orig)
 
 
 def _copy_tables(connection: Connection, backup: str) -> str:

@@ -9,7 +9,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from quire.errors import StoreError, StoreFull, StoreLocked, StoreUnreachable
+from quire.errors import StoreError, StoreLocked, StoreUnreachable
 from quire.migrations.store_migration import StoreMigration
 
 _FORMAT = text("SELECT value FROM meta WHERE key = 'format'")
@@ -40,7 +40,8 @@ class SqlMigration(StoreMigration):
                 return _format(connection)
         except DBAPIError as error:
             text = f"the store in {self._name} cannot be read: {error.orig}"
-            raise (StoreFull if self._is_full(error) else StoreUnreachable)(text, name=self._name) from error
+            kind = self._kind(error)
+            raise (StoreUnreachable if kind is StoreError else kind)(text, name=self._name) from error
         except (SQLAlchemyError, ValueError) as error:
             text = f"there is no readable store in {self._name}: {error}"
             raise StoreUnreachable(text, name=self._name) from error
@@ -63,8 +64,8 @@ class SqlMigration(StoreMigration):
         """As ``upgrade``, with the errors of the database."""
 
     @abstractmethod
-    def _is_full(self, error: DBAPIError) -> bool:
-        """Whether an error says that there is no space."""
+    def _kind(self, error: DBAPIError) -> type[StoreError]:
+        """What an error of the database means."""
 
     def _run(self, connection: Connection, found: int) -> None:
         """Run the revisions in the transaction of a connection, which keeps other brokers out."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError
 
-from quire.errors import StoreFull
+from quire.errors import StoreError
 from quire.migrations.sql.sql_migration import SqlMigration
 from quire.store.base import Sync
 from quire.store.format import FORMAT_VERSION
@@ -31,5 +31,5 @@ class SqliteMigration(SqlMigration):
             self._run(connection, found)
         return str(target) if backup else ""
 
-    def _is_full(self, error: DBAPIError) -> bool:
-        return self._database.error(error) is StoreFull
+    def _kind(self, error: DBAPIError) -> type[StoreError]:
+        return self._database.error(error)

@@ -43,7 +43,7 @@ def open_for_writing(url: str, *, create: bool = False) -> Iterator[OpenStore]:
 @contextmanager
 def locked(store: Store) -> Iterator[None]:
     """Take a store's lock and renew it until the work is done; the store need not be open."""
-    if not store.try_lock(f"maintenance, {socket.gethostname()}, process {os.getpid()}"):
+    if not store.try_lock(f"maintenance, process {os.getpid()} on host {socket.gethostname()}"):
         owner = store.lock_owner()
         raise StoreLocked(f"the store is in use by {owner or 'another process'}: stop the broker first", owner=owner)
     done = threading.Event()

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
-from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreUnreachable
+from quire.errors import DirectoryUnusable, StoreCorrupt, StoreError, StoreFull, StoreUnreadable
 from quire.store.base import Sync
 from quire.store.filelock import FileLock, FileLocked
 
@@ -21,8 +21,8 @@ _ERRORS = {
     sqlite3.SQLITE_FULL: StoreFull,
     sqlite3.SQLITE_IOERR_SHMSIZE: StoreFull,  # of the index of the log, when a store is opened
     sqlite3.SQLITE_CORRUPT: StoreCorrupt,
-    sqlite3.SQLITE_NOTADB: StoreUnreachable,
-    sqlite3.SQLITE_CANTOPEN: StoreUnreachable,
+    sqlite3.SQLITE_NOTADB: StoreUnreadable,
+    sqlite3.SQLITE_CANTOPEN: DirectoryUnusable,
 }
 
 

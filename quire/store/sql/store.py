@@ -9,7 +9,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from quire.errors import QuireError, StoreError, StoreFull, StoreUnreachable
 from quire.store.base import Store, StoreReader, Sync, WriteBatch
-from quire.store.disk import NO_SPACE
+from quire.store.disk import file_failure
 from quire.store.format import FORMAT_VERSION, check_format
 from quire.store.sql.reader import SqlReader
 from quire.store.sql.sqlite import Sqlite
@@ -130,7 +130,7 @@ class SqlStore(Store):
                 connection.execute(_FORMAT)
                 yield connection
             except DBAPIError as error:
-                if self.backend.error(error) is StoreUnreachable:
+                if issubclass(self.backend.error(error), StoreUnreachable):
                     connection.invalidate(error)  # it is not rolled back, which would fail as well
                 raise
 
@@ -156,7 +156,7 @@ class SqlStore(Store):
     def _kind(self, error: Exception) -> type[StoreError]:
         if isinstance(error, DBAPIError):
             return self.backend.error(error)
-        return StoreFull if isinstance(error, OSError) and error.errno in NO_SPACE else StoreError
+        return type(file_failure(error)) if isinstance(error, OSError) else StoreError
 
 
 def _cause(error: Exception) -> str:

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from quire.cli.api import DEFAULT_URL, Api, destination_path, find_url, queue_path
-from quire.errors import BrokerUnreachable, InvalidArgument, InvalidDestination, QuireError, UnknownDestination
+from quire.cli.login import Login
+from quire.errors import (
+    BrokerUnreachable,
+    InvalidArgument,
+    InvalidDestination,
+    NotAuthenticated,
+    QuireError,
+    UnknownDestination,
+)
 from tests.unit.cli.conftest import FakeBroker
 
 
@@ -72,6 +80,15 @@ def test_error_is_raised_as_the_type_it_had(broker: FakeBroker) -> None:
     with pytest.raises(UnknownDestination, match="there is no queue q") as caught:
         Api(DEFAULT_URL).call("GET", "/queues/q")
     assert caught.value.data == {"name": "q"}
+
+
+def test_a_broker_with_users_says_how_to_log_in_where_no_login_was_given(broker: FakeBroker) -> None:
+    error = {"code": "not-authenticated", "text": "log in", "advice": "...", "data": {}}
+    broker.answer("GET", "/queues", {"error": error}, status=401)
+    with pytest.raises(NotAuthenticated, match="--data DIR"):
+        Api(DEFAULT_URL).call("GET", "/queues")
+    with pytest.raises(NotAuthenticated, match=r"^log in$"):
+        Api(DEFAULT_URL, Login("alice", "wrong")).call("GET", "/queues")
 
 
 def test_error_of_a_newer_broker_keeps_its_code_in_the_text(broker: FakeBroker) -> None:

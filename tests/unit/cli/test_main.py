@@ -37,6 +37,24 @@ def test_unknown_command_is_a_usage_error(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["queues"], "quire queue ls"),
+        (["users", "add", "alice"], "quire user ls"),
+        (["status"], "quire broker status"),
+        (["publish", "orders"], "quire send"),
+        (["queue", "ls", "--json"], "--output json"),
+        (["--csv", "queue", "ls"], "--output csv"),
+        (["queue", "ls", "--format", "json"], "--output"),
+    ],
+)
+def test_what_others_call_it_is_answered_with_the_right_word(run: Run, arguments: list[str], meant: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stderr.strip().endswith(f"Write: {meant}")
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ["--output", "ndjson", "queue", "ls"],

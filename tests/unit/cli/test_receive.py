@@ -114,6 +114,8 @@ def client(monkeypatch: pytest.MonkeyPatch, broker: FakeBroker) -> FakeClient:
     fake = FakeClient([delivery("first\n\x1b[2J"), delivery(b"\xff", 2)])
     monkeypatch.setattr(receiving, "connect", fake.connect)
     broker.answer("GET", "/broker", {"name": "quire", "openwire": "127.0.0.1:5"})
+    for place in ("/queues/orders", "/topics/prices", "/streams/events"):
+        broker.answer("GET", place, {})
     return fake
 
 
@@ -240,7 +242,17 @@ def test_what_is_no_destination_is_an_error(text: str) -> None:
 def test_an_empty_queue_is_told(client: FakeClient, run: Run) -> None:
     client.messages.clear()
     result = run("receive", "orders")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no message arrived within 5 s\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (6, "", "no message arrived within 5 s\n")
+
+
+def test_a_name_that_is_not_there_creates_nothing(client: FakeClient, broker: FakeBroker, run: Run) -> None:
+    error = {"code": "unknown-destination", "text": "the queue 'order' does not exist", "data": {"name": "order"}}
+    broker.answer("GET", "/queues/order", {"error": error}, status=404)
+    result = run("receive", "order")
+    assert (result.exit_code, client.done) == (3, [])
+    assert "--create" in result.stderr
+    assert run("receive", "order", "--create").exit_code == 0
+    assert ("consumer", Queue("order"), {"prefetch": 1}) in client.done
 
 
 def test_an_acknowledgement_that_is_refused_is_an_error(client: FakeClient, run: Run) -> None:
