@@ -33,3 +33,7 @@ class PulledMember(GroupMember):
     def credit(self, child: Subscription) -> int:
         """How many messages a child may be given now."""
         return min(self.left, child.pulled)
+
+    def waits(self, child: Subscription) -> bool:
+        """Whether a child waits for the next request, which wakes it; one with credit may wait for a commit instead."""
+        return self.credit(child) <= 0

@@ -13,6 +13,7 @@ from quire.broker.streams.pull.pull_member import Terms
 from quire.broker.streams.pull.pull_members import PollRequest
 from quire.broker.streams.pull.pull_request import MAX_BYTES
 from quire.broker.streams.pull.settlement import Outcome
+from quire.broker.streams.retention import CHECK_PERIOD
 from quire.errors import BrokerStopping, GroupMismatch, InvalidArgument, QuireError, UnknownConsumerGroup
 from quire.selectors import selector
 from tests.unit.broker.streams.member_rig import numbers
@@ -41,6 +42,16 @@ def test_a_request_waits_and_is_woken_by_the_next_message() -> None:
     assert request.bodies == ["1"]
     one.rig.pass_time(20)
     assert request.answers == 1
+
+
+def test_a_request_is_answered_with_what_is_behind_messages_that_retention_removed() -> None:
+    one = script(retention_bytes=20_000, retention_time=-1.0)
+    one.rig.send(*[f"{number:900}" for number in range(50)])
+    one.ack(*one.ask(1).handles)
+    one.rig.pass_time(2 * CHECK_PERIOD)
+    left = one.rig.group().partitions[0].lag
+    assert left < 40, "retention removed more than the dispatch mark was ahead"
+    assert len(one.ask(50).taken) == left
 
 
 def test_a_request_in_vain_is_answered_when_its_time_is_up() -> None:
