@@ -10,6 +10,7 @@ from quire.cli.api import Api, broker_verb, stream_path
 from quire.cli.output import Output, columns, printable, readable
 from quire.cli.resource import Resource
 from quire.clock import SystemClock
+from quire.errors import UnknownMessage
 from quire.units import parse_duration, parse_number
 
 PAGE = 500
@@ -157,7 +158,11 @@ def _time(_context: click.Context, _option: click.Parameter, value: str | None) 
 @click.option("--id", metavar="ID", help="The message with this id.")
 @click.option("--partition", type=click.IntRange(0), help="The partition of --offset.")
 @click.option("--offset", type=click.IntRange(1), help="With --partition.")
-@click.option("--key", metavar="TEXT", help="Messages with this value of the header key.")
+@click.option(
+    "--key",
+    metavar="TEXT",
+    help="Messages with this value of the header key, or of the one that determines the partition.",
+)
 @click.option(
     "--since",
     metavar="TIME",
@@ -176,10 +181,14 @@ def find(api: Api, output: Output, /, name: str, dead_letters: bool, **wanted: A
     keys = ["partition", "offset", "id", "timestamp", "size", "headers", "body", "body_encoding", "groups"]
     rows = [{**entry.pop("message"), **entry} for entry in result["messages"]]
     output.texts(rows, [*keys, "dead_letters"], _found)
+    if not rows:
+        output.note(f"no message of {name} is so")
     for partition, offset in result["damaged"]:
         output.note(f"partition {partition} offset {offset} cannot be read")
     if not result["whole"]:
         output.note(f"there are more than {len(rows)}: raise --limit, or narrow the search")
+    if not rows:
+        click.get_current_context().exit(UnknownMessage("").entry.exit)
 
 
 def _found(row: Any) -> str:

@@ -22,7 +22,7 @@ class Wanted:
     id: str | None = None  # the message id
     partition: int | None = None  # the partition of an offset
     offset: int | None = None  # the offset
-    key: str | None = None  # the value of the header ``key``
+    key: str | None = None  # the value of the header ``key``, or of the one that determines the partition
     since: int = 0  # when the time begins, in milliseconds since the epoch
     until: int | None = None  # where it ends: the first time that is not in it; None for now
     limit: int = 100  # how many at the most

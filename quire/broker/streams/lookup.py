@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from quire.errors import InvalidArgument, StoreCorrupt
-from quire.message import Message
+from quire.message import Message, escape
 from quire.store.positions import extent, offset_at, search, sound_page
 
 if TYPE_CHECKING:
@@ -102,11 +102,14 @@ class Lookup:
     def by_key(self, key: str, since_ms: int, until_ms: int) -> Iterator[list[Found]]:
         """Look for all messages with a key in a time range, partition by partition. Every record of it is read.
 
+        The key is the header ``key``, or the one that determines the partition: the sink of Spark writes that one.
+
         Args:
             since_ms: when the range begins, in milliseconds since the epoch.
             until_ms: where it ends: the first time that is not in it.
         """
-        return self._in_time(since_ms, until_ms, lambda message: message.header(KEY) == key)
+        headers = (KEY, escape(self._stream.policy.partition_key_header.encode()))
+        return self._in_time(since_ms, until_ms, lambda message: key in map(message.header, headers))
 
     def by_time(self, since_ms: int, until_ms: int) -> Iterator[list[Found]]:
         """All messages of a time range, partition by partition: those that stand between the places of its two ends.

@@ -4,6 +4,7 @@ import heapq
 from collections import Counter
 from typing import Any, NamedTuple
 
+from quire.broker.streams.groups.group_progress import EXTERNAL
 from quire.management.sampling.sampled import Sampled
 
 MOST = 50
@@ -115,7 +116,10 @@ def _consumed(source: Any, known: Sampled, now: float, age: float | None, concer
 def _group(name: str, group: Any, known: Sampled, now: float, age: float | None) -> Concern | None:
     if not known.depth:
         return None
-    if not any([member.connected for member in group.coordinator.members]):
+    if group.definition.start == EXTERNAL:
+        if group.name not in group.stream.pins.by_name:  # the reader has ended: that is no fault
+            return None
+    elif not any([member.connected for member in group.coordinator.members]):
         waits = known.alone_since is not None and now - known.alone_since >= ALONE
         return Concern(WARNING, -known.depth, "no-member", "group", name, known.depth, age) if waits else None
     if age is not None and age >= OLD:

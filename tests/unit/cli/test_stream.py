@@ -217,7 +217,8 @@ def test_times_may_be_written_in_several_ways(
 ) -> None:
     monkeypatch.setattr(stream, "SystemClock", lambda: ManualClock(2_000_000_000_000))
     broker.answer("GET", "/streams/s/find", {"messages": [], "whole": True, "damaged": []})
-    assert run("stream", "find", "s", "--since", text, "--until", text).exit_code == 0
+    result = run("stream", "find", "s", "--since", text, "--until", text)
+    assert (result.exit_code, result.stderr) == (3, "no message of s is so\n")
     assert broker.calls[-1][2] == {"since": time, "until": time, "limit": "100"}
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.management.consumer_group_management import ConsumerGroupManagement
 from quire.management.management import Management
 from quire.management.sampling import sample_pass
 from quire.management.sampling.history import HISTORY_BYTES, SPANS
@@ -235,6 +236,23 @@ def test_only_the_worst_are_told_and_the_others_counted() -> None:
     found, left_out = management.overview._attention.read()
     assert (len(found), left_out) == (50, 550)
     assert found[0].name == "q111"
+
+
+def test_the_progress_of_a_reader_that_has_ended_is_no_concern() -> None:
+    stepped = SteppedBroker(settings())
+    stream = stepped.broker.stream("s")
+    management = Management(stepped.broker)
+    ConsumerGroupManagement(management).progress("s", "query", {0: 1})
+    stream.pins.set("query", {0: 1}, 3_600_000)
+    stepped.connect().frame("SEND", {"destination": "/stream/s"}, b"x")
+    stepped.run()
+    management.sampler.sample()
+    passes(stepped, management, 400)
+    assert codes(management) == [("warning", "group-lags", "s/query")], "it is there, and reads nothing"
+    stream.pins.release("query")
+    stepped.run()
+    passes(stepped, management, 1)
+    assert codes(management) == []
 
 
 def test_a_group_without_members_and_a_durable_that_is_offline_are_told_of() -> None:

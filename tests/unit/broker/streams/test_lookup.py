@@ -182,6 +182,14 @@ def test_all_messages_with_a_key_in_a_time_range_are_found(stepped: SteppedBroke
     assert found(lookup.by_key("a", START, START + 100_000)) == []
 
 
+def test_the_header_that_determines_the_partition_is_a_key_too(stepped: SteppedBroker) -> None:
+    for headers in ({"partition-key": "a"}, {"key": "a"}, {"partition-key": "b", "key": "a"}):
+        send(stepped, 0, 1, **headers)
+    lookup = Lookup(stream_of(stepped))
+    assert found(lookup.by_key("a", START, START + 100_000)) == [(0, 1), (0, 2), (0, 3)]
+    assert found(lookup.by_key("b", START, START + 100_000)) == [(0, 3)]
+
+
 def test_a_time_range_has_what_was_sent_in_it(stepped: SteppedBroker) -> None:
     for _ in range(10):
         send(stepped, 1)
