@@ -175,7 +175,7 @@ def exchange(
 
 
 def _no_answer(address: str, host: str, port: int | None, error: Exception) -> BrokerUnreachable:
-    """Why an API could not be asked: its certificate, another protocol at its port, or nobody there."""
+    """Why an API could not be asked: its certificate, another protocol at its port, or no program there."""
     import ssl
 
     is_tls = address.startswith("https:")

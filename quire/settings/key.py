@@ -82,7 +82,7 @@ def unknown(name: str, origin: str, known: Iterable[str]) -> InvalidSettings:
 
 
 def throw(error: QuireError) -> None:
-    """Raise an error: what happens to a fault unless somebody gathers all of them."""
+    """Raise an error: what happens to a fault unless a caller gathers all of them."""
     raise error
 
 
