@@ -24,6 +24,9 @@ EXPIRATION = "original-expiration"
 ORIGINAL_MODE = "originalDeliveryMode"
 """The header that says that a dead letter was a non-persistent message (ActiveMQ's name for it)."""
 
+LETTER_HEADERS = frozenset({CAUSE, ORIGIN, EXPIRATION, ORIGINAL_MODE})
+"""The headers that say where a message comes from, and why: a redrive believes them, so only the broker writes them."""
+
 
 class Origin(Protocol):
     """Where messages are that cannot be delivered: a queue, a topic, a durable subscription.
@@ -164,7 +167,7 @@ def dead_letter(message: Message, origin: Destination, cause: str) -> bytes:
 def redriven(content: bytes) -> bytes:
     """The content of a dead letter that goes back where it came from: without what made it a dead letter."""
     end = content.index(b"\n\n")
-    gone = {CAUSE.encode(), ORIGIN.encode(), EXPIRATION.encode(), ORIGINAL_MODE.encode()}
+    gone = {name.encode() for name in LETTER_HEADERS}
     if content.find(b"\n" + ORIGIN.encode() + b":/stream/", 0, end) >= 0:  # it goes to its partition, as a new message
         gone |= {b"group", b"offset"}
     kept = [line for line in content[:end].split(b"\n") if line.partition(b":")[0] not in gone]

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from quire.broker.core.services import Target
+from quire.broker.dead_letter import LETTER_HEADERS
 from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
 from quire.broker.routing.routing import Routing
 from quire.broker.scheduling.schedule import ScheduledSend
@@ -13,11 +14,14 @@ from quire.broker.streams.stream import Stream
 from quire.errors import InvalidHeader
 from quire.message import header_lines
 
-NOT_STORED = frozenset({
+OF_A_HOP = frozenset({
     "destination", "transaction", "receipt", "message-id", "timestamp", "subscription", "ack", "redelivered",
     "JMSXDeliveryCount", "producer-id", "producer-sequence", "priority", "expires",
 })  # fmt: skip
-"""Headers that are about this hop, that only the broker may write, or that the message's record has."""
+"""Headers that are about this hop, that each broker writes anew, or that the message's record has."""
+
+NOT_STORED = OF_A_HOP | LETTER_HEADERS
+"""The headers of a client's send that are not stored; another process of a cluster may write those of letters."""
 
 MAX_PRODUCER_ID = 200
 """The longest producer id, in characters: it is a key in every store."""
@@ -46,9 +50,10 @@ class Route:
     )  # fmt: skip
 
     def __init__(
-        self, target: Target, destination: str, headers: Mapping[str, str], temporaries: OwnTemporaries | None
+        self, target: Target, destination: str, headers: Mapping[str, str], temporaries: OwnTemporaries | None,
+        dropped: frozenset[str],
     ) -> None:  # fmt: skip
-        stored = {name: value for name, value in headers.items() if name not in NOT_STORED}
+        stored = {name: value for name, value in headers.items() if name not in dropped}
         if temporaries is not None and REPLY_TO in stored:
             stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
         self.destination = destination
@@ -70,11 +75,15 @@ class Route:
             self.producer_sequence = whole_number(headers, "producer-sequence", 0, 1, 1 << 62)
 
 
-def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTemporaries | None = None) -> Route:
+def route_of(
+    routing: Routing, headers: Mapping[str, str], temporaries: OwnTemporaries | None = None,
+    dropped: frozenset[str] = NOT_STORED,
+) -> Route:  # fmt: skip
     """Understand the headers of a send; its destination is created if it is not there.
 
     Args:
         temporaries: the connection's temporary destinations; None without one.
+        dropped: the headers that are not stored.
     """
     destination = headers["destination"]
     if temporaries is not None:
@@ -82,7 +91,7 @@ def route_of(routing: Routing, headers: Mapping[str, str], temporaries: OwnTempo
     target = routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
     if isinstance(target, Stream):
         target = target.route(headers)
-    return Route(target, destination, headers, temporaries)
+    return Route(target, destination, headers, temporaries, dropped)
 
 
 def read_priority(headers: Mapping[str, str]) -> int:

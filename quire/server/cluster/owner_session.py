@@ -4,6 +4,7 @@ from functools import partial
 
 from quire.broker.broker import Broker
 from quire.broker.routing.addresses import Scope, read_destination
+from quire.broker.routing.route import OF_A_HOP
 from quire.cluster.cluster_map import ClusterMap, lost_to_another
 from quire.destination import Destination
 from quire.errors import QuireError
@@ -25,6 +26,8 @@ _WITH_DESTINATION = (b"SEND", b"SUBSCRIBE")
 
 class OwnerSession(StompSession):
     """One client. Its entry tells of its connection, so here nothing is told; its client id is taken if asked for."""
+
+    dropped = OF_A_HOP  # the entry passes on none of the client's others, and may write them itself
 
     def __init__(
         self, broker: Broker, gate: Gate, connection: Connection, cluster_map: ClusterMap, shared: ShardTransactions

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from quire.broker.broker import Broker
-from quire.broker.dead_letter import ORIGIN
+from quire.broker.dead_letter import LETTER_HEADERS, ORIGIN
 from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
 from quire.cluster.cluster_map import FRONT, lost_to_another
 from quire.destination import Destination
@@ -176,7 +176,7 @@ class RelaySession(StompSession):
             is_own = places == [HERE]
         if is_own:
             return Outcome.OWN
-        changes: dict[str, str | None] = {}
+        changes: dict[str, str | None] = dict.fromkeys(LETTER_HEADERS & headers.keys())
         if relay.own == FRONT and "/temp-" in headers["destination"]:
             changes["destination"] = self.temporaries.remote_text(headers["destination"])
         if headers.get(REPLY_TO, "").startswith(_OWN_NAMES):
@@ -188,10 +188,10 @@ class RelaySession(StompSession):
         shard, lines = relay.shard(numbers[0]), head_lines(head, self.version, changes)
         shard.connection.write(passed_frame(lines, receipt, body))
         if transaction is None:
-            self._learn(head, shard, lines, has_own_names=bool(changes))
+            self._learn(head, shard, lines, is_changed=bool(changes))
         return Outcome.PASSED
 
-    def _learn(self, head: Head, shard: StompShard, lines: bytes, *, has_own_names: bool) -> None:
+    def _learn(self, head: Head, shard: StompShard, lines: bytes, *, is_changed: bool) -> None:
         """Remember where frames with a head go, or with heads that are like one."""
         if len(self._passed) + len(self._alike) >= MAX_ROUTES:
             self._passed.clear()
@@ -199,7 +199,7 @@ class RelaySession(StompSession):
         base = head.base
         if base is None:
             self._passed[head] = shard, lines
-        elif not has_own_names and not {"transaction", REPLY_TO} & base.headers.keys():
+        elif not is_changed and not {"transaction", REPLY_TO} & base.headers.keys():
             place = next(place for place, line in enumerate(head.lines) if line.startswith(b"destination:"))
             self._alike[base] = place, head.lines[place], shard
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
+from quire.broker.dead_letter import LETTER_HEADERS
 from quire.errors import QuireError
 from quire.message import escape
 from quire.protocols.openwire import modified_utf8
@@ -31,6 +32,8 @@ RESERVED = frozenset({
     b"redelivered", TYPES, RAW,
 })  # fmt: skip
 """The names of headers that are no properties."""
+
+_DROPPED = frozenset(name.encode() for name in LETTER_HEADERS)
 
 _NAMES = {
     Tag.BOOLEAN: b"boolean", Tag.BYTE: b"byte", Tag.CHAR: b"char", Tag.SHORT: b"short", Tag.INT: b"int",
@@ -102,14 +105,18 @@ def _plain_lines(data: bytes) -> bytes | None:
 
 @lru_cache(KNOWN)
 def _is_usual(name: bytes) -> bool:
-    return name.replace(b"_", b"a").isalnum() and name not in RESERVED
+    return name.replace(b"_", b"a").isalnum() and name not in RESERVED | _DROPPED
 
 
 def _any_lines(marshalled: bytes) -> bytes:
     lines: list[bytes] = []
     types: list[str] = []
     has_more = False
-    for name, typed in read_map(marshalled, typed=True).items():
+    properties = read_map(marshalled, typed=True)
+    if forged := LETTER_HEADERS & properties.keys():
+        properties = {name: typed for name, typed in properties.items() if name not in forged}
+        marshalled = write_map(properties)
+    for name, typed in properties.items():
         key = name.encode("utf-8", "surrogatepass")
         if typed.tag in _NO_TEXT or typed.value is None or key in _NO_NAMES:
             has_more = True

@@ -56,7 +56,7 @@ class StompSends:
         """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
         broker = self._broker
         headers = self._allowed_headers(head) if self._asks else head.headers
-        route = route_of(broker.routing, headers, self._session.temporaries)
+        route = route_of(broker.routing, headers, self._session.temporaries, self._session.dropped)
         if len(self.destinations) >= MAX_ROUTES:
             self.destinations.clear()
         self.destinations[route.destination] = None

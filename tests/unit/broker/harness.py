@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from quire.broker.dead_letter import CAUSE, ORIGIN
 from quire.errors import StoreCorrupt
-from quire.message import Message
+from quire.message import Message, header_lines
 from quire.settings import Policies, Policy, Settings
 from quire.settings.composites import read_composites
 from quire.settings.policies import read_policies
@@ -124,3 +125,13 @@ class DamagedStore(MemoryStore):
         if self.damaged in sequences:
             raise StoreCorrupt("the record is damaged", lane=lane, sequence=self.damaged)
         return super().load(lane, sequences)
+
+
+def letter(
+    stepped: SteppedBroker, origin: str, queue: str = "ActiveMQ.DLQ", body: bytes = b"m", **headers: str
+) -> None:
+    """Put a dead letter into a queue, as the broker writes it."""
+    core = stepped.broker.core
+    lines = header_lines({ORIGIN: origin, CAUSE: "x", **headers})
+    stepped.queue(queue).send(core.id_prefix + b"%d\ntimestamp:1\n%b\n%b" % (core.next_message_id(), lines, body))
+    stepped.run()

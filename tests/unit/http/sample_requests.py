@@ -12,6 +12,7 @@ from quire.http.operations import Operation
 from quire.http.overview import HistoryQuery
 from quire.http.verification.store_verification import StoreVerification
 from quire.http.writes import StageQuery
+from tests.unit.broker.harness import letter
 from tests.unit.http.conftest import Api, prepare
 
 XID = Xid(1, b"global", b"branch")
@@ -65,7 +66,7 @@ class Checked(StoreVerification):
 
 def fill(api: Api) -> None:
     """Have one of everything."""
-    api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"original-destination": "/queue/x"}})
+    letter(api.stepped, "/queue/x", "q")
     api.call("PUT", "/durables/c/q", json={"topic": "q"})
     api.call("POST", "/topics/q/messages", json={"body": "b"})
     prepare(api, XID)

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from starlette.requests import Request
 
+from tests.unit.broker.harness import letter
 from tests.unit.http.conftest import Api
 
 
@@ -71,8 +72,7 @@ def test_move_refuses_what_it_does_not_understand(api: Api, verb: str, body: obj
 
 
 def test_redrive_sends_dead_letters_back_or_somewhere_else(api: Api) -> None:
-    headers = {"original-destination": "/queue/orders"}
-    api.call("POST", "/queues/ActiveMQ.DLQ/messages", json={"body": "b", "headers": headers, "count": 4})
+    letters(api, 4)
     fill(api, 1, "ActiveMQ.DLQ")
     assert api.call("POST", "/queues/ActiveMQ.DLQ/redrive", json={"limit": 1}).json() == {"moved": 1, "next": "2-5"}
     assert api.call("POST", "/queues/ActiveMQ.DLQ/redrive", json={"limit": 1, "to": "r"}).json()["moved"] == 1
@@ -81,9 +81,13 @@ def test_redrive_sends_dead_letters_back_or_somewhere_else(api: Api) -> None:
     assert [api.stepped.queue(name).depth for name in ("orders", "r", "ActiveMQ.DLQ")] == [3, 1, 1]
 
 
+def letters(api: Api, count: int, queue: str = "ActiveMQ.DLQ") -> None:
+    for _ in range(count):
+        letter(api.stepped, "/queue/orders", queue)
+
+
 def dead_letters(api: Api, count: int) -> None:
-    headers = {"original-destination": "/queue/orders"}
-    api.call("POST", "/queues/ActiveMQ.DLQ/messages", json={"body": "b", "headers": headers, "count": count})
+    letters(api, count)
     api.call("PUT", "/queues/orders")
 
 
@@ -158,8 +162,7 @@ def test_body_that_comes_in_pieces_is_read_whole(api: Api) -> None:
 def test_transfer_is_logged(
     api: Api, caplog: pytest.LogCaptureFixture, verb: str, body: object, name: str, data: dict[str, str]
 ) -> None:
-    message = {"body": "b", "headers": {"original-destination": "/queue/x"}, "count": 3}
-    api.call("POST", "/queues/q/messages", json=message)
+    letters(api, 3, "q")
     with caplog.at_level("INFO", "quire"):
         api.call("POST", f"/queues/q/{verb}", json=body)
     (record,) = caplog.records

@@ -7,7 +7,7 @@ import pytest
 
 from quire.http import operations, two_steps
 from quire.http.operations import Operations
-from tests.unit.broker.harness import consumer
+from tests.unit.broker.harness import consumer, letter
 from tests.unit.http.conftest import Api
 from tests.unit.http.test_schedule import schedule
 
@@ -42,7 +42,8 @@ ACTIONS = [
 def test_a_dry_run_counts_and_changes_nothing_and_its_token_does_it(
     api: Api, method: str, path: str, request_: dict[str, Any], count: int
 ) -> None:
-    fill(api, 3, headers={"a": "1", "original-destination": "/queue/origin"})
+    for _ in range(3):
+        letter(api.stepped, "/queue/origin", "q", a="1")
     fill(api, 2)
     api.call("PUT", "/durables/c/d", json={"topic": "t"})
     api.call("POST", "/topics/t/messages", json={"body": "b"})
@@ -173,7 +174,8 @@ def test_an_operation_that_fails_says_why(api: Api) -> None:
 
 
 def test_a_redrive_with_a_rate_is_cancelled_while_it_waits(api: Api) -> None:
-    fill(api, 3, headers={"original-destination": "/queue/origin"})
+    for _ in range(3):
+        letter(api.stepped, "/queue/origin", "q")
     background = Background(api)
 
     async def run() -> dict[str, Any]:

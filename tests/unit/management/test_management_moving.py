@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from quire.broker.queues.browsing import entries
 from quire.errors import InvalidArgument, InvalidSelector, QuireError, StoreFull, UnknownMessage
-from quire.management.draft import Draft
 from quire.management.management import Management
 from quire.testing.stepped import SteppedBroker
-from tests.unit.broker.harness import consumer, filled, numbers, settings
+from tests.unit.broker.harness import consumer, filled, letter, numbers, settings
 from tests.unit.management.managed import KINDS, browsed, mixed, only, send, total
 
 # Move.
@@ -232,8 +231,7 @@ def test_redrive_sends_dead_letters_back_where_they_came_from() -> None:
 def test_redrive_may_choose_and_send_somewhere_else() -> None:
     stepped = SteppedBroker()
     for number in range(4):
-        headers = {"original-destination": "/queue/a", "dlqDeliveryFailureCause": "x", "n": str(number)}
-        send(stepped, b"%d" % number, "ActiveMQ.DLQ", headers)
+        letter(stepped, "/queue/a", body=b"%d" % number, n=str(number))
     management = Management(stepped.broker)
     assert total(stepped, management.redrive("ActiveMQ.DLQ", only(selector="n > 1"), "queue://b")) == 2
     assert total(stepped, management.redrive("ActiveMQ.DLQ", only(selector="n = 0"))) == 1
@@ -246,7 +244,6 @@ def test_redrive_may_choose_and_send_somewhere_else() -> None:
 @pytest.mark.parametrize("origin", ["", "/queue/", "/queue/ActiveMQ.DLQ", "/temp-queue/x", "/nowhere"])
 def test_redrive_leaves_messages_without_a_usable_origin(origin: str) -> None:
     stepped = SteppedBroker()
-    list(Management(stepped.broker).send("ActiveMQ.DLQ", Draft(b"x", {"original-destination": origin})))
-    stepped.run()
+    letter(stepped, origin, body=b"x")
     assert total(stepped, Management(stepped.broker).redrive("ActiveMQ.DLQ")) == 0
     assert browsed(stepped, "ActiveMQ.DLQ") == [b"x"]
