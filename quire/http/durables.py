@@ -1,5 +1,6 @@
 """The API's durable subscriptions: list, look, create, delete, browse, purge."""
 
+from quire.broker.routing.addresses import Address
 from quire.destination import DestinationKind
 from quire.errors import AccessRefused
 from quire.http.endpoint import ActionQuery, Call, DeleteQuery, Endpoint, Fields, Removed
@@ -55,8 +56,10 @@ def _get(call: Call) -> DurableStatus:
 
 async def _create(call: Call) -> DurableStatus:
     new: NewDurable = call.body
-    if not call.access.allows(Action.MANAGE, _TOPIC, new.topic):
-        call.access.check(Action.READ, _TOPIC, new.topic, exists=new.topic in call.service.broker.destinations.topics)
+    if call.access.allows(Action.MANAGE, _TOPIC, new.topic):
+        call.guard.creates(Address(_TOPIC, new.topic))
+    else:
+        call.guard.check_subscribe([Address(_TOPIC, new.topic)])
     status = call.topics.create_durable(
         call.path["client"], call.name, new.topic, wanted=new.selector, no_local=new.no_local,
         retroactive=new.retroactive,

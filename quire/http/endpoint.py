@@ -10,6 +10,7 @@ import msgspec
 from starlette.requests import Request
 
 from quire.broker.bulk.row_reader import MAX_BYTES
+from quire.broker.routing.addresses import Address
 from quire.destination import Destination, DestinationKind
 from quire.errors import BrokerStopping, IllegalState, InvalidArgument, InvalidDestination, LimitExceeded, QuireError
 from quire.http.bulk.launcher import Launcher
@@ -33,6 +34,7 @@ from quire.management.topic_management import TopicManagement
 from quire.management.xa_management import XaManagement
 from quire.security import Access, Action
 from quire.server.cluster.seat import Seat
+from quire.server.guard import Guard
 from quire.server.service import Service
 from quire.units import LARGEST, parse_number
 
@@ -116,6 +118,7 @@ class Call:
 
     def __init__(self, doors: Doors, endpoint: "Endpoint", request: Request, access: Access) -> None:
         self.access = access
+        self.guard = Guard(doors.service.gate, access)
         self.service = doors.service
         self._cluster = doors.cluster
         self.management = doors.management
@@ -217,34 +220,25 @@ class Call:
         if not any([self.access.allows(action, kind, name) for action in actions]):
             raise self.access.refusal(actions[0], kind, name)
 
+    def creates(self, kind: DestinationKind) -> None:
+        """The caller is about to create the destination in the path: one of those that a user may create."""
+        self.guard.creates(Address(kind, self.name))
+
     def check_target(self, destination: Destination) -> None:
         """Refuse to send to a destination that the caller may not write to, or would have to create and may not."""
         self._check_shard(destination)
-        self.access.check(Action.WRITE, destination.kind, destination.name, exists=self._exists(destination))
+        self.guard.check_send([Address(destination.kind, destination.name)])
 
     def check_transfer(self, source: str, target: Destination) -> None:
-        """Refuse to bring messages of a queue where the caller may not.
-
-        An operator moves messages without reading them: not to where the caller could read them.
-        """
+        """Refuse to bring messages of a queue where the caller may not."""
         self._check_shard(target)
-        access, kind, name = self.access, target.kind, target.name
-        if not access.allows(Action.MANAGE, kind, name):
-            self.check_target(target)
-        if access.allows(Action.READ, kind, name):
-            access.check(Action.READ, DestinationKind.QUEUE, source)
+        self.guard.check_transfer(Destination(DestinationKind.QUEUE, source), f"/{target.kind}/{target.name}")
 
     def _check_shard(self, destination: Destination) -> None:
         """Refuse to send to a destination of another shard: it would be made here, where no client looks for it."""
         if self._cluster is not None and not self._cluster.seat.map.is_own(destination):
             text = f"{destination} lies at another shard of the cluster: messages are moved within a shard only"
             raise IllegalState(text, destination=str(destination))
-
-    def _exists(self, destination: Destination) -> bool:
-        destinations, name = self.service.broker.destinations, destination.name
-        if destination.kind is DestinationKind.QUEUE:
-            return name in destinations.queues
-        return name in (destinations.topics if destination.kind is DestinationKind.TOPIC else destinations.streams)
 
     async def changed(self, event_name: str, text: str, answer: T, **data: Any) -> T:
         """Log a change, and give its answer when it is durable."""

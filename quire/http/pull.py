@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from quire.broker.core.subscription import AckMode
+from quire.broker.routing.addresses import Address
 from quire.broker.streams.groups.group_definition import Order
 from quire.broker.streams.groups.group_member import MemberSubscription
 from quire.broker.streams.groups.held import RETRIES
@@ -123,6 +124,10 @@ class Left(msgspec.Struct, frozen=True):
     left: bool
 
 
+def _may_receive(call: Call) -> None:
+    call.guard.check_subscribe([Address(DestinationKind.STREAM, call.name)])  # it is created if it is not there
+
+
 async def _receive(call: Call) -> Received:
     if call.service.is_stopping:
         raise BrokerStopping("the broker is stopping: send the request again")
@@ -200,7 +205,7 @@ ENDPOINTS = [
     Endpoint(
         "POST", _GROUP + "/receive", READ_STREAM,
         "Receive messages as a member of a group. A new member joins the group.",
-        _receive, Received, body=Receive,
+        _receive, Received, body=Receive, check=_may_receive,
     ),
     Endpoint(
         "POST", _GROUP + "/acknowledge", READ_STREAM,

@@ -42,7 +42,7 @@ ENDPOINTS = [
     Endpoint(
         "PUT", "/queues/{name}", MAKE_QUEUE, "Create a queue, as sending to it does.",
         lambda call: call.changed("queue.created", "queue {queue} was created", call.management.create(call.name)),
-        QueueStatus, status=201,
+        QueueStatus, status=201, check=lambda call: call.creates(DestinationKind.QUEUE),
     ),
     Endpoint(
         "DELETE", "/queues/{name}", MANAGE_QUEUE, "Delete a queue with all its messages.",

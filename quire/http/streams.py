@@ -182,7 +182,10 @@ ENDPOINTS = [
         "GET", _ONE, SEE_STREAM, "Get a stream: partitions, groups, pins, policy.",
         lambda call: call.streams.stream(call.name), StreamDetails,
     ),
-    Endpoint("PUT", _ONE, MAKE_STREAM, "Create a stream.", _create, StreamDetails, body=NewStream, status=201),
+    Endpoint(
+        "PUT", _ONE, MAKE_STREAM, "Create a stream.", _create, StreamDetails, body=NewStream, status=201,
+        check=lambda call: call.creates(DestinationKind.STREAM),
+    ),
     Endpoint(
         "DELETE", _ONE,
         MANAGE_STREAM,

@@ -26,7 +26,7 @@ ENDPOINTS = [
     Endpoint(
         "PUT", "/topics/{name}", MAKE_TOPIC, "Create a topic, as sending to it does.",
         lambda call: call.changed("topic.created", "topic {topic} was created", call.topics.create(call.name)),
-        TopicStatus, status=201,
+        TopicStatus, status=201, check=lambda call: call.creates(DestinationKind.TOPIC),
     ),
     Endpoint(
         "DELETE", "/topics/{name}",

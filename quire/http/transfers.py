@@ -90,7 +90,7 @@ def _count_move(call: Call, transfer: Callable[..., MessageTransfer]) -> Any:
 
 def _count_redrive(call: Call) -> Any:
     """Which messages are dead letters only their contents tell."""
-    steps = call.management.redrive(call.name, call.body.choice(), call.body.to, counts=True)
+    steps = call.management.redrive(call.name, call.body.choice(), call.body.to, call.guard, counts=True)
     return counted(call.service.clock, steps)
 
 
@@ -107,7 +107,7 @@ def _may_redrive(call: Call) -> None:
 
 async def _move(call: Call) -> Moved:
     to: str = call.body.to
-    transfer = call.management.move(call.name, to, call.body.choice())
+    transfer = call.management.move(call.name, to, call.body.choice(), call.guard)
     return await call.transferred(
         "messages.moved", "messages of queue {queue} were moved to {to}", Moved, transfer, to=to
     )
@@ -115,7 +115,7 @@ async def _move(call: Call) -> Moved:
 
 async def _copy(call: Call) -> Copied:
     to: str = call.body.to
-    transfer = call.management.copy(call.name, to, call.body.choice())
+    transfer = call.management.copy(call.name, to, call.body.choice(), call.guard)
     return await call.transferred(
         "messages.copied", "messages of queue {queue} were copied to {to}", Copied, transfer, to=to
     )
@@ -124,7 +124,7 @@ async def _copy(call: Call) -> Copied:
 async def _redrive(call: Call) -> Moved:
     body: Redrive = call.body
     choice = body.choice() if body.rate is None else replace(body.choice(), step=max(1, int(body.rate * PACE)))
-    transfer = call.management.redrive(call.name, choice, body.to)
+    transfer = call.management.redrive(call.name, choice, body.to, call.guard)
     text = "dead letters of queue {queue} were redriven " + ("to {to}" if body.to else "to their origins")
     return await call.transferred("messages.redriven", text, Moved, transfer, rate=body.rate, to=body.to)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from quire.broker.broker import Broker
-from quire.broker.dead_letter import ORIGIN, redriven
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.route import route_of
 from quire.broker.streams.groups.group import Group
@@ -12,11 +11,9 @@ from quire.destination import Destination, DestinationKind, checked, written
 from quire.errors import (
     DestinationExists,
     InvalidArgument,
-    InvalidDestination,
     ProducerHeld,
     QuireError,
     StoreError,
-    UnknownDestination,
     UnknownGroup,
 )
 from quire.management.blocked import PAUSED_AT
@@ -30,9 +27,11 @@ from quire.management.message_transfer import (
     ALL,
     STEP,
     STEP_BYTES,
+    UNRESTRICTED,
     Choice,
     MessageTransfer,
-    Placed,
+    Places,
+    TransferRights,
 )
 from quire.management.message_view import MessageViewer
 from quire.management.overview import OverviewReader
@@ -41,7 +40,7 @@ from quire.management.sampling.sampler import Sampler
 from quire.management.tables.destination_tables import DestinationTables
 from quire.management.topology.clients import Client
 from quire.management.topology.topology_reader import TopologyReader
-from quire.message import Message, unescape
+from quire.message import unescape
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -186,39 +185,34 @@ class Management:
         """Remove messages that are not in flight, in steps; or only count them. Without a choice no content is read."""
         return MessageTransfer(self.broker, self.existing(name), choice, counts=counts)
 
-    def move(self, name: str, to: str, choice: Choice = ALL, *, counts: bool = False) -> MessageTransfer:
+    def move(
+        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights = UNRESTRICTED, *, counts: bool = False
+    ) -> MessageTransfer:
         """Move messages that are not in flight, oldest first, in steps; ``to`` is a queue's name or ``topic://NAME``."""
-        return self._transfer(name, to, choice, copies=False, counts=counts)
+        source, places = self._places(name, _elsewhere(name, to), rights)
+        return MessageTransfer(self.broker, source, choice, None if counts else places, counts=counts)
 
-    def copy(self, name: str, to: str, choice: Choice = ALL, *, counts: bool = False) -> MessageTransfer:
+    def copy(
+        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights = UNRESTRICTED, *, counts: bool = False
+    ) -> MessageTransfer:
         """As ``move``, but the messages stay in their queue as well; those in flight are copied too."""
-        return self._transfer(name, to, choice, copies=True, counts=counts)
-
-    def _transfer(self, name: str, to: str, choice: Choice, *, copies: bool, counts: bool) -> MessageTransfer:
-        source, destination = self.existing(name), _elsewhere(name, to)
-
-        def place(message: Message) -> Placed:
-            return self.broker.target(_header(destination)), message.content
-
-        return MessageTransfer(self.broker, source, choice, None if counts else place, copies=copies, counts=counts)
+        source, places = self._places(name, _elsewhere(name, to), rights)
+        return MessageTransfer(self.broker, source, choice, None if counts else places, copies=True, counts=counts)
 
     def redrive(
-        self, name: str, choice: Choice = ALL, to: str | None = None, *, counts: bool = False
-    ) -> MessageTransfer:
+        self, name: str, choice: Choice = ALL, to: str | None = None, rights: TransferRights = UNRESTRICTED, *,
+        counts: bool = False,
+    ) -> MessageTransfer:  # fmt: skip
         """Send dead letters back where they came from, or elsewhere, oldest first, in steps. Other messages stay."""
-        source, destination = self.existing(name), None if to is None else _elsewhere(name, to)
+        destination = None if to is None else _elsewhere(name, to)
+        source, places = self._places(name, destination, rights, redrives=True, counts=counts)
+        return MessageTransfer(self.broker, source, choice, places, counts=counts)
 
-        def place(message: Message) -> Placed | None:
-            origin = message.headers().get(ORIGIN)
-            if origin is None or counts:  # counting creates no destination
-                return None if origin is None else (None, b"")
-            try:
-                target = self.broker.target(origin if destination is None else _header(destination))
-            except (InvalidDestination, UnknownDestination):  # a client wrote its header, or it is out of date
-                return None
-            return None if target is source else (target, redriven(message.content))
-
-        return MessageTransfer(self.broker, source, choice, place, counts=counts)
+    def _places(
+        self, name: str, to: Destination | None, rights: TransferRights, *, redrives: bool = False, counts: bool = False
+    ) -> tuple[Queue, Places]:
+        source, text = self.existing(name), None if to is None else f"/{to.kind}/{to.name}"
+        return source, Places(self.broker, source, rights, text, redrives=redrives, counts=counts)
 
 
 def _elsewhere(name: str, to: str) -> Destination:
@@ -243,7 +237,3 @@ def dismiss_members(group: Group, error: QuireError) -> None:
     for member in list(group.members.values()):
         member.session.fail(error)
         group.leave(member, str(error))
-
-
-def _header(destination: Destination) -> str:
-    return f"/{destination.kind}/{destination.name}"

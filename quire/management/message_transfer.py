@@ -1,13 +1,15 @@
 """Purge, move, copy, redrive in steps; each is atomic, and all end at the message that was last when they began."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from quire.broker.core.services import Target
+from quire.broker.dead_letter import ORIGIN, redriven
 from quire.broker.queues.browsing import entries, read
 from quire.broker.topics.durable_subscription import DurableSubscription
-from quire.errors import InvalidArgument, UnknownMessage
+from quire.destination import Destination
+from quire.errors import AccessRefused, InvalidArgument, InvalidDestination, UnknownDestination, UnknownMessage
 from quire.message import Message
 from quire.selectors import Selector, selector
 from quire.units import parse_number
@@ -15,6 +17,7 @@ from quire.units import parse_number
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.queues.lane_dispatch import LaneDispatch
+    from quire.broker.queues.queue import Queue
 
 STEP = 1000
 """How many messages one step is about, at the most."""
@@ -31,8 +34,30 @@ BUDGET = 0.006
 Placed = tuple[Target | None, bytes]
 """Where a message goes, if anywhere, and with which content."""
 
-Place = Callable[[Message], Placed | None]
-"""Decides that of a message; None if it stays."""
+
+class TransferRights(Protocol):
+    """What the one who wants messages moved may do."""
+
+    def check_transfer(self, source: Destination, target: str, *, returns: bool = False) -> None:
+        """See that messages of a queue may be brought to a destination, and to where that passes them on.
+
+        Args:
+            target: as a destination header says it.
+            returns: whether they come from there.
+
+        Raises:
+            AccessRefused: they may not.
+        """
+
+
+class _Unrestricted:
+    """The broker itself may do everything."""
+
+    def check_transfer(self, source: Destination, target: str, *, returns: bool = False) -> None:
+        """It may."""
+
+
+UNRESTRICTED: TransferRights = _Unrestricted()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +74,67 @@ class Choice:
 ALL = Choice()
 
 
+class Places:
+    """Where the messages of a transfer go. For each place the rights are asked in each step: they may change meanwhile.
+
+    Args:
+        to: where all go, as a destination header says it; None for where each came from: only dead letters go there.
+        redrives: whether they are dead letters no more then.
+        counts: whether they only are to be counted.
+
+    Attributes:
+        kept: how many messages stay since they may not be brought where they came from.
+    """
+
+    def __init__(
+        self, broker: "Broker", source: "Queue", rights: TransferRights, to: str | None, *, redrives: bool, counts: bool
+    ) -> None:
+        self.kept = 0
+        self._broker = broker
+        self._source = source
+        self._rights = rights
+        self._to = to
+        self._redrives = redrives
+        self._counts = counts
+        self._known: dict[str, Target | None] = {}
+        self._refused: dict[str, AccessRefused] = {}
+
+    def begin_step(self) -> None:
+        """Ask again."""
+        self._known.clear()
+        self._refused.clear()
+        if self._to is not None:
+            self._rights.check_transfer(self._source.destination, self._to)
+
+    def of(self, message: Message) -> Placed | None:
+        """Where a message goes; None if it stays."""
+        origin = message.headers().get(ORIGIN) if self._redrives else None
+        if self._redrives and origin is None:
+            return None
+        text = self._to or origin or ""
+        if text not in self._known:
+            self._known[text] = self._find(text)
+        target = self._known[text]
+        self.kept += text in self._refused
+        if target is None:
+            return None
+        return None if self._counts else target, redriven(message.content) if self._redrives else message.content
+
+    def _find(self, text: str) -> Target | None:
+        try:
+            if self._to is None:
+                self._rights.check_transfer(self._source.destination, text, returns=True)
+            if self._counts:  # counting creates no destination
+                return self._source
+            target = self._broker.target(text)
+        except AccessRefused as error:
+            self._refused[text] = error
+            return None
+        except (InvalidDestination, UnknownDestination):  # it is out of date
+            return None
+        return None if target is self._source else target
+
+
 class MessageTransfer:
     """Takes messages out of a queue, or copies them; a step yields how many. Only a copy includes those in flight.
 
@@ -60,7 +146,7 @@ class MessageTransfer:
         broker: "Broker",
         source: "LaneDispatch",
         choice: Choice,
-        place: Place | None = None,
+        places: Places | None = None,
         *,
         copies: bool = False,
         counts: bool = False,
@@ -68,7 +154,7 @@ class MessageTransfer:
         self.done = 0  # how many messages were taken or copied so far
         self._broker = broker
         self._source = source
-        self._place = place
+        self._places = places
         self._copies = copies
         self._counts = counts
         self._selector = None if choice.selector is None else selector(choice.selector)
@@ -101,6 +187,10 @@ class MessageTransfer:
         """Do it, a step after the other; of ids that are not there, or in flight, it tells when the others are done."""
         while not self._is_at_end:
             yield self._step()
+        if self._places is not None and self._places.kept:
+            kept = self._places.kept
+            text = f"{kept} dead letters stay: this user may not send them where they came from; {self.done} are done"
+            raise AccessRefused(text, done=self.done, kept=kept)
         if self._missing and self.done != self._limit:
             text = f"{len(self._missing)} of {self._wanted} are in flight or not in the queue; {self.done} are done"
             raise UnknownMessage(text, done=self.done, missing=sorted(self._missing))
@@ -119,6 +209,8 @@ class MessageTransfer:
         return self._broker.queues.get(source.destination.name) is source
 
     def _step(self) -> int:
+        if self._places is not None:
+            self._places.begin_step()
         clock, found, size = self._broker.core.clock, self._read(), 0
         free = set(self._source.locator.free_of([message.sequence for message in found], in_flight=self._copies))
         end = clock.monotonic() + BUDGET
@@ -145,7 +237,7 @@ class MessageTransfer:
     def _read(self) -> list[Message]:
         """The next messages; with contents only if a choice, a place or delivery states need them."""
         is_choosy = self._selector is not None or bool(self._wanted)
-        if self._place is None and not is_choosy and not isinstance(self._source, DurableSubscription):
+        if self._places is None and not is_choosy and not isinstance(self._source, DurableSubscription):
             found = entries(self._broker.core, self._source, self._start, self._most, in_flight=False)
             self._has_more = len(found) == self._most
             return found
@@ -161,7 +253,7 @@ class MessageTransfer:
             return None
         if self._selector is not None and not matches(self._selector, self._source, message):
             return None
-        placed = (None, b"") if self._place is None else self._place(message)
+        placed = (None, b"") if self._places is None else self._places.of(message)
         if placed is not None:
             self._missing -= names
         return placed

@@ -56,6 +56,10 @@ class Gate:
             named = destinations.topics if kind is DestinationKind.TOPIC else destinations.streams
         return name in named
 
+    def reached(self, destinations: Iterable[Destination]) -> set[Destination]:
+        """Where a message comes that is sent to some destinations."""
+        return self._broker.routing.reached(destinations)
+
     def creates(self, user: str, destination: Destination) -> None:
         """A user is about to create a destination.
 

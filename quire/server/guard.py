@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from quire.broker.routing.addresses import Address, Scope
+from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.destination import Destination
 from quire.destination_pattern import Pattern
 from quire.errors import AccessRefused, UnknownSubscription
@@ -34,6 +34,27 @@ class Guard:
                 if address.scope is Scope.COMMON:
                     self._check(Action.WRITE, address)
 
+    def check_transfer(self, source: Destination, target: str, *, returns: bool = False) -> None:
+        """See that messages of a queue may be brought to a destination, as ``TransferRights``.
+
+        Who may not read the queue may not bring them where it could read them: an operator moves what it does not read.
+
+        Raises:
+            AccessRefused: they may not.
+        """
+        if self.is_open:
+            return
+        addresses = [address for address in read_destination(target)[0] if address.scope is Scope.COMMON]
+        for address in addresses:
+            if self.access.allows(Action.MANAGE, address.kind, address.name):
+                self.creates(address)
+            else:
+                self._check(Action.WRITE, address)
+        named = {Destination(address.kind, address.name) for address in addresses}
+        reached = self._gate.reached(named) - named if returns else self._gate.reached(named)
+        if any([self.may_read(destination) for destination in reached]):
+            self.access.check(Action.READ, source.kind, source.name)
+
     def check_subscribe(self, addresses: Iterable[Address]) -> None:
         """See that destinations may be read; of those that match wildcards one gets what ``may_read`` allows.
 
@@ -56,9 +77,19 @@ class Guard:
         kind, name, _ = address
         if not self._gate.is_there(kind, name):
             self.access.check(Action.CREATE, kind, name)
-            self._gate.creates(self.access.principal.name, Destination(kind, name))
+            self.creates(address)
         elif not self.access.sees(kind, name):
             raise self.access.refusal(Action.CREATE, kind, name)
+
+    def creates(self, address: Address) -> None:
+        """The client is about to create a destination if it is not there, and may do so.
+
+        Raises:
+            TooManyDestinations: it has created as many as it may.
+        """
+        kind, name, _ = address
+        if not (self.is_open or self._gate.is_there(kind, name)):
+            self._gate.creates(self.access.principal.name, Destination(kind, name))
 
     def check_manage(self, address: Address) -> None:
         """See that a destination may be removed.
@@ -101,7 +132,5 @@ class Guard:
 
     def _check(self, action: Action, address: Address) -> None:
         kind, name, _ = address
-        is_there = self._gate.is_there(kind, name)
-        self.access.check(action, kind, name, exists=is_there)
-        if not is_there:
-            self._gate.creates(self.access.principal.name, Destination(kind, name))
+        self.access.check(action, kind, name, exists=self._gate.is_there(kind, name))
+        self.creates(address)

@@ -1,5 +1,7 @@
 """Where a message goes that is sent: from the text of a destination to a target."""
 
+from collections.abc import Iterable
+
 from quire.broker.core.core import Core
 from quire.broker.core.services import Target
 from quire.broker.destinations import Destinations
@@ -105,6 +107,22 @@ class Routing:
             return target
         return ScheduledSend(self._schedule, destination, timing.delay, timing.period, timing.repeat, timing.cron)
 
+    def reached(self, destinations: Iterable[Destination]) -> set[Destination]:
+        """Where a message comes that is sent to some destinations: there, and where these pass it on now."""
+        found: set[Destination] = set()
+        waiting = list(destinations)
+        while waiting:
+            destination = waiting.pop()
+            if destination in found:
+                continue
+            found.add(destination)
+            composite = self._composites.get(destination)
+            if composite is not None:
+                waiting += [_destination_of(forward) for forward in composite.forward_to]
+            if destination.kind is DestinationKind.TOPIC:
+                waiting += self.virtual_topics.queues(destination.name)
+        return found
+
     def _target_at(self, address: Address) -> Target:
         if address.scope is not Scope.COMMON:
             return self.temporaries.target(address)
@@ -142,11 +160,15 @@ class Routing:
         destination = composite.destination
         forwards = []
         for forward in composite.forward_to:
-            kind, name = split_prefix(forward.destination)
-            target = self._target(Destination(kind or DestinationKind.QUEUE, name), (*above, destination))
+            target = self._target(_destination_of(forward), (*above, destination))
             forwards.append(ForwardTarget(target, _selector_of(forward)))
         own = None if composite.forward_only else self._plain(destination, above)
         return ForwardingTarget(own, forwards, f"/{destination.kind}/{destination.name}")
+
+
+def _destination_of(forward: Forward) -> Destination:
+    kind, name = split_prefix(forward.destination)
+    return Destination(kind or DestinationKind.QUEUE, name)
 
 
 def _selector_of(forward: Forward) -> Selector | None:
