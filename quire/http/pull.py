@@ -138,7 +138,7 @@ async def _receive(call: Call) -> Received:
         None if new.start is None else Start.parse(new.start), new.order,
         None if new.selector is None else selector(new.selector),
     )  # fmt: skip
-    poll = call.streams.pull.poll(call.name, call.path["group"], request)
+    poll = call.streams.pull.poll(call.name, call.path["group"], request, call.user)
     is_done = False
     try:
         if await call.done_or_gone(poll.begin):
@@ -169,7 +169,7 @@ def _message(child: MemberSubscription, message: Message) -> ReceivedMessage:
 
 async def _acknowledge(call: Call) -> Settled:
     new: Acknowledge = call.body
-    outcomes = call.streams.pull.acknowledge(call.name, call.path["group"], new.member, new.handles)
+    outcomes = call.streams.pull.acknowledge(call.name, call.path["group"], new.member, new.handles, call.user)
     await call.durable()
     return Settled(outcomes)
 
@@ -182,6 +182,7 @@ async def _reject(call: Call) -> Settled:
     outcomes = call.streams.pull.reject(
         call.name, call.path["group"], new.member, new.handles,
         delay_ms=delay if new.level is None else level_ms(new.level), dead_letter=new.dead_letter,
+        user=call.user,
     )  # fmt: skip
     await call.durable()
     return Settled(outcomes)
@@ -190,11 +191,11 @@ async def _reject(call: Call) -> Settled:
 def _extend(call: Call) -> Settled:
     new: Extend = call.body
     polling = call.streams.pull
-    return Settled(polling.extend(call.name, call.path["group"], new.member, new.handles, new.seconds))
+    return Settled(polling.extend(call.name, call.path["group"], new.member, new.handles, new.seconds, call.user))
 
 
 async def _leave(call: Call) -> Left:
-    left = call.streams.pull.leave(call.name, call.path["group"], call.body.member)
+    left = call.streams.pull.leave(call.name, call.path["group"], call.body.member, call.user)
     await call.durable()
     return Left(left)
 

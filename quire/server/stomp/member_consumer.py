@@ -64,6 +64,7 @@ class MemberConsumer(CommonConsumer):
             static=wish.member is not None and name is not None, ack=request.ack, room=wish.room,
             prefetch=stream.policy.stream_prefetch if request.prefetch is None else request.prefetch,
             consume_timeout=wish.consume_timeout, wanted=wish.partitions, held=wish.held,
+            owner=self._session.guard.access.principal.name,
         )  # fmt: skip
         group.join(self._member)
         table.members[self.id] = self._member

@@ -318,7 +318,8 @@ def test_what_a_member_waited_for_is_not_given_to_it_after_its_right_has_gone(ap
         return waiting.result().status_code
 
     assert asyncio.run(wait_and_lose_the_right()) == 403
-    header = {"authorization": f"Bearer {secrets['administrator']}"}
+    accounts = api.service.security.accounts
+    accounts.take(replace(accounts.settings, rules=read_rules(RULES, "test")), accounts.state)
     found = api.call("POST", "/streams/q/groups/g/receive", headers=header, json={**ask, "wait": 1}).json()
     assert [message["body"] for message in found["messages"]] == ["secret"]
 

@@ -66,8 +66,9 @@ class Coordinator:
     # Members come and go.
 
     def join(
-        self, id: str, *, static: bool, room: str = "", wanted: Iterable[int] = (), held: Iterable[int] = ()
-    ) -> None:
+        self, id: str, *, static: bool, room: str = "", wanted: Iterable[int] = (), held: Iterable[int] = (),
+        owner: str = "",
+    ) -> None:  # fmt: skip
         """A member comes, or a static one comes back, on a new connection.
 
         A static one that is known has its partitions still: ``epochs`` tells which, the port is not told again. If
@@ -76,16 +77,18 @@ class Coordinator:
         Args:
             static: whether it is to be awaited when its connection is lost.
             room: where it runs; empty if it does not say.
+            owner: the user it belongs to; empty if there are no users.
         """
         candidate = Candidate(id, room, tuple(wanted))
         is_first, member = not self._members, self._members.get(id)
         if member is None:
             is_change = True
-            self._members[id] = Member(candidate, self._clock.now_ms(), static=static)
+            self._members[id] = Member(candidate, self._clock.now_ms(), static=static, owner=owner)
         else:
             is_change = member.candidate != candidate or not self._is_in_place(id)
             member.end_grace()
             member.candidate, member.since = candidate, self._clock.now_ms()
+            member.owner = member.owner or owner
         if self._claim(id, held):
             is_change = True
         if self._awaited:
@@ -350,13 +353,18 @@ class Coordinator:
             for id, member in sorted(self._members.items())
         ]
 
+    def owner(self, id: str) -> str:
+        """The user a member belongs to; empty if it is not there, or came when there were no users."""
+        member = self._members.get(id)
+        return "" if member is None else member.owner
+
     # Over a restart of the broker.
 
     def stored(self) -> StoredMembership:
         """What ``restore`` needs after a restart."""
         served = self._served()
         members = [
-            StoredMember(id, member.candidate.room, member.candidate.wanted, served[id])
+            StoredMember(id, member.candidate.room, member.candidate.wanted, served[id], member.owner)
             for id, member in self._members.items()
             if member.static
         ]
@@ -370,7 +378,7 @@ class Coordinator:
         """
         self.epoch = stored.epoch + EPOCHS_UNSTORED
         for known in stored.members:
-            member = Member(Candidate(known.id, known.room, known.wanted), 0, static=True)
+            member = Member(Candidate(known.id, known.room, known.wanted), 0, static=True, owner=known.owner)
             self._members[known.id] = member
             self._begin_grace(member)
             for partition, epoch in known.partitions.items():

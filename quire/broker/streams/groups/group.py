@@ -21,6 +21,7 @@ from quire.broker.streams.groups.retry_records import RetryMessage
 from quire.broker.streams.offsets import Start
 from quire.broker.streams.partition import Partition, PartitionedStream
 from quire.cursors.ack_set import AckSet
+from quire.errors import AccessRefused
 from quire.message import Message
 from quire.selectors import selector
 from quire.settings import Policy
@@ -195,11 +196,19 @@ class Group:
     # Members come and go.
 
     def join(self, member: GroupMember) -> None:
-        """A member comes, or comes back."""
+        """A member comes, or comes back.
+
+        Raises:
+            AccessRefused: the member of this name belongs to another user.
+        """
+        self.check_owner(member.id, member.owner)
         before = self.members.get(member.id)
         self.members[member.id] = member
         held = member.held.ranges.keys() - {RETRIES} if before is None else ()
-        self.coordinator.join(member.id, static=member.static, room=member.room, wanted=member.wanted, held=held)
+        self.coordinator.join(
+            member.id, static=member.static, room=member.room, wanted=member.wanted, held=held,
+            owner=member.owner,
+        )  # fmt: skip
         for partition, epoch in self.coordinator.epochs(member.id).items():
             if partition not in member.children:
                 self._serve(member, partition, epoch)
@@ -208,6 +217,16 @@ class Group:
         if before is not None:
             self._take_over(before, member)
         member.held = member.held.without(member.children)
+
+    def check_owner(self, member: str, user: str) -> None:
+        """See that a member is a user's own, connected or awaited; without users every member is everyone's.
+
+        Raises:
+            AccessRefused: it belongs to another user.
+        """
+        if user and self.coordinator.owner(member) not in ("", user):
+            text = f"the member {member[:60]!r} of the group {self.name!r} belongs to another user"
+            raise AccessRefused(text, member=member[:60], group=self.name)
 
     def _serve(self, member: GroupMember, partition: int, epoch: int) -> None:
         """A member is given a partition; what it says that it still has of it is its own."""

@@ -166,6 +166,7 @@ class GroupMember(SharedPrefetch):
 
     Args:
         static: whether it chose the name, so that it is awaited when its connection is lost.
+        owner: the user it belongs to; empty if there are no users.
         consume_timeout: how long it may have one, in seconds; None for what the policy says.
 
     Attributes:
@@ -175,9 +176,10 @@ class GroupMember(SharedPrefetch):
     def __init__(
         self, group: MemberGroup, session: Session, id: str, port: MemberPort, *, static: bool, ack: AckMode,
         prefetch: int, consume_timeout: float | None = None, room: str = "", wanted: tuple[int, ...] = (),
-        held: Held = NOTHING,
+        held: Held = NOTHING, owner: str = "",
     ) -> None:  # fmt: skip
         super().__init__(group.core, prefetch)
+        self.owner = owner
         self.group = group
         self.session = session
         self.id = id

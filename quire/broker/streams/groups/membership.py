@@ -14,17 +14,19 @@ class Member:
     Args:
         static: whether it has a name of its own, so that it is awaited when its connection is lost.
         since: since when it is connected or awaited, in milliseconds since the epoch.
+        owner: the user it belongs to; empty if it came when there were no users.
 
     Attributes:
         grace: the end of the wait for it; None while it is connected.
     """
 
-    __slots__ = ("candidate", "grace", "since", "static")
+    __slots__ = ("candidate", "grace", "owner", "since", "static")
 
-    def __init__(self, candidate: Candidate, since: int, *, static: bool) -> None:
+    def __init__(self, candidate: Candidate, since: int, *, static: bool, owner: str) -> None:
         self.candidate = candidate
         self.static = static
         self.since = since
+        self.owner = owner
         self.grace: Timer | None = None
 
     @property
@@ -85,12 +87,14 @@ class StoredMember(msgspec.Struct, array_like=True, frozen=True):
         room: where it runs.
         wanted: the partitions that it names.
         partitions: the partitions that it serves, and the epoch it was given each with.
+        owner: the user it belongs to. It stands behind the fields of older stores, which are read as they are.
     """
 
     id: str
     room: str
     wanted: tuple[int, ...]
     partitions: dict[int, int]
+    owner: str = ""
 
 
 class StoredMembership(msgspec.Struct, array_like=True, frozen=True):

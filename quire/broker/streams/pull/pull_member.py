@@ -52,12 +52,15 @@ class PullMember(Session):
     Args:
         id: its name. It is static: the group awaits it after a restart of the broker.
         left: called when it is gone.
+        user: whose it is; empty if there are no users.
 
     Attributes:
         member: what the group knows of it.
     """
 
-    def __init__(self, group: "Group", id: str, terms: Terms, held: Held, left: Callable[["PullMember"], None]) -> None:
+    def __init__(
+        self, group: "Group", id: str, terms: Terms, held: Held, left: Callable[["PullMember"], None], user: str
+    ) -> None:
         self.name = f"http/{id}"
         self.terms = terms
         self._left = left
@@ -66,7 +69,7 @@ class PullMember(Session):
         self._idle: Timer | None = None
         self.member = PulledMember(
             group, self, id, self, static=True, ack=terms.ack, prefetch=0, consume_timeout=terms.consume_timeout,
-            room=terms.room, wanted=terms.partitions, held=held,
+            room=terms.room, wanted=terms.partitions, held=held, owner=user,
         )  # fmt: skip
         group.join(self.member)
         self.rest()

@@ -52,7 +52,10 @@ class PollRequest:
 
 
 class PullMembers:
-    """All members that poll."""
+    """All members that poll. Each belongs to the user who made it: what asks for one says who asks (``user``).
+
+    The user is empty if there are none. For another user's member all methods raise ``AccessRefused``.
+    """
 
     def __init__(self, streams: Streams, groups: Groups) -> None:
         self._streams = streams
@@ -61,7 +64,7 @@ class PullMembers:
 
     # Messages.
 
-    def poll(self, stream: str, group: str, request: PollRequest) -> PullRequest:
+    def poll(self, stream: str, group: str, request: PollRequest, user: str = "") -> PullRequest:
         """Ask for messages. The member joins the group, if it is not there; both are made if need be.
 
         Raises:
@@ -70,10 +73,11 @@ class PullMembers:
         """
         name = secrets.token_hex(8) if request.member is None else _checked(request.member)
         opened = self._open(stream, group, request)
+        opened.check_owner(name, user)
         here = self._find(opened, name)
         if here is None or here.terms != request.terms or request.held is not None:
             held = None if request.held is None else held_of(read_handles(request.held))
-            here = self._join(opened, name, request.terms, held)
+            here = self._join(opened, name, request.terms, held, user)
         return PullRequest(here, request.maximum, request.wait)
 
     def _open(self, stream: str, group: str, request: PollRequest) -> Group:
@@ -82,7 +86,7 @@ class PullMembers:
         wanted = known.selector if known is not None and request.selector is None else request.selector
         return self._groups.open(of, group, start=request.start, order=request.order, selector=wanted)
 
-    def acknowledge(self, stream: str, group: str, member: str, handles: Sequence[str]) -> Outcomes:
+    def acknowledge(self, stream: str, group: str, member: str, handles: Sequence[str], user: str = "") -> Outcomes:
         """A member is done with messages.
 
         Returns:
@@ -93,11 +97,11 @@ class PullMembers:
         """
         read = read_handles(handles)
         of = self._groups.existing(stream, group)
-        return settlement.acknowledge(of, self._present(of, member, read), read)
+        return settlement.acknowledge(of, self._present(of, member, read, user), read)
 
     def reject(
         self, stream: str, group: str, member: str, handles: Sequence[str], *, delay_ms: int | None = None,
-        dead_letter: bool = False,
+        dead_letter: bool = False, user: str = "",
     ) -> Outcomes:  # fmt: skip
         """A member could not process messages; as ``acknowledge``.
 
@@ -107,39 +111,42 @@ class PullMembers:
         """
         read = read_handles(handles)
         of = self._groups.existing(stream, group)
-        present = self._present(of, member, read)
+        present = self._present(of, member, read, user)
         return settlement.reject(of, present, read, delay_ms=delay_ms, dead_letter=dead_letter)
 
-    def extend(self, stream: str, group: str, member: str, handles: Sequence[str], seconds: float) -> Outcomes:
+    def extend(
+        self, stream: str, group: str, member: str, handles: Sequence[str], seconds: float, user: str = ""
+    ) -> Outcomes:
         """A member needs more time for messages; as ``acknowledge``."""
         read = read_handles(handles)
         of = self._groups.existing(stream, group)
-        return settlement.extend(of, self._present(of, member, read), read, seconds)
+        return settlement.extend(of, self._present(of, member, read, user), read, seconds)
 
     # Members.
 
-    def _present(self, group: Group, name: str, handles: Sequence[Handle]) -> PulledMember | None:
+    def _present(self, group: Group, name: str, handles: Sequence[Handle], user: str) -> PulledMember | None:
         """A member that gives handles back; None if it is gone.
 
         One that the group awaits, after a restart of the broker say, is back with them.
         """
+        group.check_owner(name, user)
         here = self._find(group, name)
         if here is None:
             awaited = [status for status in group.coordinator.members if status.id == name and not status.connected]
             if not awaited:
                 return None
-            here = self._join(group, name, Terms(room=awaited[0].room), held_of(handles))
+            here = self._join(group, name, Terms(room=awaited[0].room), held_of(handles), user)
         here.rest()
         return here.member
 
-    def _join(self, group: Group, name: str, terms: Terms, held: Held | None) -> PullMember:
+    def _join(self, group: Group, name: str, terms: Terms, held: Held | None, user: str) -> PullMember:
         """Have a member come, or come anew; without ``held`` it has all that the group knows it has."""
         before = self._find(group, name)
         if before is None and len(self._members) >= MAX_MEMBERS:
             raise LimitExceeded(f"{MAX_MEMBERS} members poll, which is the limit", limit=MAX_MEMBERS)
         if before is not None:
             before.replaced(another_came(name))
-        after = PullMember(group, name, terms, ALL if held is None else held, self._left)
+        after = PullMember(group, name, terms, ALL if held is None else held, self._left, user)
         self._members[_key(after)] = after
         return after
 
@@ -151,13 +158,15 @@ class PullMembers:
         if self._members.get(_key(puller)) is puller:
             del self._members[_key(puller)]
 
-    def leave(self, stream: str, group: str, member: str) -> bool:
+    def leave(self, stream: str, group: str, member: str, user: str = "") -> bool:
         """A member goes for good: its partitions go to others at once, and what it has comes again.
 
         Returns:
             Whether it was there.
         """
-        here = self._find(self._groups.existing(stream, group), member)
+        of = self._groups.existing(stream, group)
+        of.check_owner(member, user)
+        here = self._find(of, member)
         if here is not None:
             here.leave("the member said goodbye")
         return here is not None
