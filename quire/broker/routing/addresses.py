@@ -59,6 +59,10 @@ CONSUMER_OPTIONS = {
 """The options that a written destination may have (ActiveMQ's destination options), and the header each stands for."""
 
 
+MAX_PARTS = 100
+"""How many destinations a list may name: each of them gets a copy of what is sent to it."""
+
+
 def read_destination(text: str) -> tuple[list[Address], dict[str, str]]:
     """Read a destination header.
 
@@ -74,6 +78,9 @@ def read_destination(text: str) -> tuple[list[Address], dict[str, str]]:
                 destination=text[:100], option=option[:60],
             )  # fmt: skip
     first, *others = [part.strip() for part in names.split(",")]
+    if len(others) >= MAX_PARTS:
+        error = f"a list names {len(others) + 1} destinations, the limit is {MAX_PARTS}"
+        raise InvalidDestination(error, destination=text[:100], limit=MAX_PARTS)
     addresses = [_address(first, text, None)]
     addresses += [_address(part, text, addresses[0]) for part in others]
     return list(dict.fromkeys(addresses)), {CONSUMER_OPTIONS[option]: value for option, value in options.items()}

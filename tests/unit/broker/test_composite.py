@@ -67,6 +67,17 @@ def test_a_copy_of_a_list_says_where_it_was_sent() -> None:
     assert "original-destination" not in single.headers
 
 
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+def test_a_list_names_no_more_than_a_hundred(command: str) -> None:
+    stepped = SteppedBroker()
+    for count, errors in ((100, []), (101, ["invalid-destination"])):
+        client = stepped.connect()
+        client.frame(command, {"id": "1", "destination": ",".join(f"{command}{n}" for n in range(count))})
+        stepped.run()
+        assert client.errors() == errors
+        assert len(stepped.broker.queues) == 100
+
+
 def test_all_copies_are_in_one_commit() -> None:
     stepped = SteppedBroker()
     sender = stepped.connect()

@@ -353,3 +353,15 @@ def test_a_group_is_closed_by_a_negative_sequence() -> None:
     (dispatch,) = client.take(MessageDispatch)
     assert dispatch.message is not None
     assert dispatch.message.jmsx_group_first_for_consumer
+
+
+def test_a_list_names_no_more_than_a_hundred_destinations() -> None:
+    rig = Rig()
+    client = rig.client()
+    for count, is_taken in ((100, True), (101, False)):
+        message = client.message("", ActiveMQQueue(",".join(f"q{number}" for number in range(count))))
+        if is_taken:
+            client.done(message)
+        else:
+            assert client.refused(message)[1] == "invalid-destination"
+        assert len(rig.broker.queues) == 100
