@@ -71,7 +71,7 @@ async def send(call: Call, kind: DestinationKind) -> Sent:
     call.check_target(checked(kind, call.name))
     draft = Draft(_body(new), _trace_of(call, new.headers) | new.headers, new.priority, new.expiration, new.persistent)
     ids: list[str] = []
-    for step in call.management.send(call.name, draft, new.count, kind):
+    for step in call.management.send(call.name, draft, new.count, kind, call.guard.sender):
         await call.durable()
         ids += step
     return Sent(len(ids), ids)

@@ -102,7 +102,7 @@ async def _read_rows(call: Call) -> Rows:
         if number % CHECKED == 0:
             await asyncio.sleep(0)
     rows: Rows = []
-    for step in call.writes.rows(call.body):
+    for step in call.writes.rows(call.body, call.guard.sender):
         rows += step
         await asyncio.sleep(0)
     while call.writes.is_full:  # the messages of others do not wait behind these

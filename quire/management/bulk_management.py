@@ -44,11 +44,16 @@ class BulkManagement:
         """Whether the open commit is large: as transports do, a writer waits for it before it adds rows."""
         return self._broker.core.is_full
 
-    def rows(self, columns: Columns) -> Iterator[Rows]:
-        """Read rows, in steps; their destinations are created if they do not exist."""
+    def rows(self, columns: Columns, sender: str = "") -> Iterator[Rows]:
+        """Read rows, in steps; their destinations are created if they do not exist.
+
+        Args:
+            sender: who hands them in (``Accounts.remembered``); empty if there are no users.
+        """
         broker = self._broker
         check_room(broker.core)
-        yield from RowReader(broker.core.settings.stomp, broker.destinations, broker.routing, columns).steps(STEP)
+        limits = broker.core.settings.stomp
+        yield from RowReader(limits, broker.destinations, broker.routing, columns, sender).steps(STEP)
 
     def write(self, rows: Rows, producer: str | None, sequence: int | None) -> bool:
         """Send rows in the open commit; false for a numbered write that the broker has accepted before."""

@@ -155,7 +155,7 @@ class Management:
     # Messages.
 
     def send(
-        self, name: str, draft: Draft, count: int = 1, kind: DestinationKind = DestinationKind.QUEUE
+        self, name: str, draft: Draft, count: int = 1, kind: DestinationKind = DestinationKind.QUEUE, sender: str = ""
     ) -> Iterator[list[str]]:
         """Send a message some times, in steps of message ids. If a limit is reached, what earlier steps sent stays."""
         broker = self.broker
@@ -163,7 +163,7 @@ class Management:
         step = max(1, min(STEP, STEP_BYTES // (len(draft.body) + 1)))
         for sent in range(0, count, step):
             self._check_room(name, draft.persistent)
-            route = route_of(broker.routing, headers)
+            route = route_of(broker.routing, headers, sender=sender)
             stamp = b"\ntimestamp:%d\n" % broker.core.clock.now_ms()
             ids = [b"%d" % broker.core.next_message_id() for _ in range(min(step, count - sent))]
             for id in ids:

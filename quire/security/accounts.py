@@ -3,6 +3,8 @@
 import heapq
 from collections.abc import Callable
 
+import msgspec
+
 from quire.clock import Clock
 from quire.destination import Destination, DestinationKind
 from quire.scheduler import Scheduler, Timer
@@ -97,6 +99,23 @@ class Accounts:
             else principal.key in user.certificates
         )
         return Principal(user.name, user.roles, principal.proof, None, principal.key) if valid else None
+
+    def remembered(self, principal: Principal) -> str:
+        """Who someone is, for what is done later: the name; the roles too of one that is no user here (a JWT's)."""
+        if principal.proof is Proof.NONE:
+            return ""
+        roles = None if principal.name in self.users else sorted(principal.roles)
+        return msgspec.json.encode((principal.name, roles)).decode()
+
+    def recalled(self, text: str) -> Principal | None:
+        """Who someone is now that was remembered; None if the user is gone or disabled."""
+        name, roles = msgspec.json.decode(text, type=tuple[str, list[str] | None])
+        user = self.users.get(name)
+        if user is not None:
+            return None if user.disabled else Principal(name, user.roles, Proof.PEER)
+        if roles is None or not (name == LOCAL_USER or self.settings.jwt.issuer):
+            return None
+        return Principal(name, frozenset(roles), Proof.PEER)
 
     def standing_of_token(self, token: Token) -> Principal | None:
         """Whom a token makes one; None if it has ended, or its owner is gone."""

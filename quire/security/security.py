@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from quire.clock import Clock
 from quire.destination import Destination
-from quire.errors import NotAuthenticated
+from quire.errors import AccessRefused, NotAuthenticated
 from quire.scheduler import Scheduler
 from quire.security.access import Access
 from quire.security.account_changes import AccountChanges
@@ -106,6 +106,17 @@ class Security:
         principal = Principal(user, frozenset(roles), Proof.PEER) if user else ANYONE
         if self.accounts.standing(principal) is None:
             raise NotAuthenticated("another process of the cluster names a user that may not log in here")
+        return Access(self.accounts, self.audit, principal, origin)
+
+    def recalled(self, text: str, origin: Origin) -> Access:
+        """What someone may do now who has asked earlier for what is done now (``Accounts.remembered``).
+
+        Raises:
+            AccessRefused: the user is gone or disabled.
+        """
+        principal = self.accounts.recalled(text)
+        if principal is None:
+            raise AccessRefused("the user who has asked for it is gone or disabled")
         return Access(self.accounts, self.audit, principal, origin)
 
     def no_one(self, origin: Origin) -> Access:

@@ -4,9 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
 from quire.broker.broker import Broker
+from quire.broker.routing.addresses import Scope, read_destination
 from quire.destination import Destination, DestinationKind
 from quire.errors import QuireError, TooManyDestinations
-from quire.security import Access, Credentials, Origin, Security
+from quire.security import Access, Action, Credentials, Origin, Security
+
+RECALLED = 1000
+"""So many users whose scheduled messages are due are remembered with their rights."""
 
 BUDGET = 0.005
 """How long connections are looked at in one turn after a change, in seconds."""
@@ -38,13 +42,38 @@ class Gate:
         self.refused = 0
         self._rechecking: Iterator[None] | None = None
         self._created: dict[str, set[Destination]] = {}  # by user, since the start
+        self._recalled: dict[str, Access] = {}
         security.watch(self.look_again)
+        security.watch(self._recalled.clear)
+        broker.schedule.check_send = self.check_scheduled
 
     # Logins.
 
     def log_in(self, credentials: Credentials, origin: Origin, done: Callable[[Access | QuireError], None]) -> None:
         """Find out who a client is; ``done`` is called with the outcome, at once or later."""
         self._security.authenticate(credentials, origin, done)
+
+    def remembered(self, access: Access) -> str:
+        """Who a client is, as its scheduled messages keep it; empty while there are no users."""
+        return self._security.accounts.remembered(access.principal)
+
+    def check_scheduled(self, sender: str, destination: str) -> None:
+        """See that a user may still send what it has scheduled.
+
+        Raises:
+            AccessRefused: it may not, or it is gone.
+        """
+        if not sender or not self._security.is_enabled:
+            return
+        access = self._recalled.get(sender)
+        if access is None:
+            if len(self._recalled) >= RECALLED:
+                self._recalled.clear()
+            access = self._recalled[sender] = self._security.recalled(sender, Origin("schedule", ""))
+        for kind, name, scope in read_destination(destination)[0]:
+            if scope is Scope.COMMON:
+                access.check(Action.WRITE, kind, name, exists=self.is_there(kind, name))
+                self.creates(access.principal.name, Destination(kind, name))
 
     # Destinations.
 
@@ -61,13 +90,13 @@ class Gate:
         return self._broker.routing.reached(destinations)
 
     def creates(self, user: str, destination: Destination) -> None:
-        """A user is about to create a destination.
+        """A user is about to create a destination, if it is not there.
 
         Raises:
             TooManyDestinations: it has created as many as it may, and they are still there.
         """
         limit = self._broker.core.settings.limits.destinations_per_user
-        if not limit or not user:
+        if not limit or not user or self.is_there(destination.kind, destination.name):
             return
         created = self._created.setdefault(user, set())
         if len(created) >= limit:

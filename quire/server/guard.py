@@ -16,11 +16,13 @@ class Guard:
     Attributes:
         access: what it is allowed by the rules.
         is_open: whether it may do everything: there are no users.
+        sender: who it is, as its scheduled messages keep it.
     """
 
     def __init__(self, gate: Gate, access: Access) -> None:
         self.access = access
         self.is_open = not access.principal.name
+        self.sender = gate.remembered(access)
         self._gate = gate
 
     def check_send(self, addresses: Iterable[Address]) -> None:
@@ -87,9 +89,8 @@ class Guard:
         Raises:
             TooManyDestinations: it has created as many as it may.
         """
-        kind, name, _ = address
-        if not (self.is_open or self._gate.is_there(kind, name)):
-            self._gate.creates(self.access.principal.name, Destination(kind, name))
+        if not self.is_open:
+            self._gate.creates(self.access.principal.name, Destination(address.kind, address.name))
 
     def check_manage(self, address: Address) -> None:
         """See that a destination may be removed.

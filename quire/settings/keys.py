@@ -192,6 +192,11 @@ class LimitSettings:
     destinations_per_user: int = _key(
         0, count(0), "How many destinations of those that a user has created may be there at once. 0: no limit."
     )
+    schedules_per_user: int = _key(
+        1000, count(0),
+        "How many messages that are sent without end (`AMQ_SCHEDULED_REPEAT` -1, or a cron entry) a user may have "
+        "scheduled since the start of the broker. 0: no limit.",
+    )  # fmt: skip
     unauthenticated: int = _key(
         500, count(1),
         "With TLS: how many connections may be agreeing on TLS or logging in at once. Further ones wait.",

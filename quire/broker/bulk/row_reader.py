@@ -14,6 +14,8 @@ from quire.broker.bulk.rows import Row, target_of
 from quire.broker.destinations import Destinations
 from quire.broker.routing.route import NOT_STORED, read_priority, whole_number
 from quire.broker.routing.routing import Routing
+from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.scheduling.scheduled_message import SENDER
 from quire.broker.streams.stream import PARTITION
 from quire.destination import Destination, DestinationKind, written
 from quire.errors import InvalidArgument, InvalidHeader, LimitExceeded
@@ -62,7 +64,10 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class RowReader:
     """Understands rows. Their destinations are created if they are not there."""
 
-    def __init__(self, limits: StompSettings, streams: Destinations, routing: Routing, columns: Columns) -> None:
+    def __init__(
+        self, limits: StompSettings, streams: Destinations, routing: Routing, columns: Columns, sender: str = ""
+    ) -> None:
+        self._sender = sender
         self._limits = limits
         self._streams = streams
         self._routing = routing
@@ -118,7 +123,10 @@ class RowReader:
             read_priority(given) if priority is None else priority,
             fields.get("persistent", "true").strip().lower() != "false",
         )  # fmt: skip
-        target_of(self._routing, row)
+        target = target_of(self._routing, row)
+        if isinstance(target, ScheduledSend) and self._sender:
+            target.check_room(self._sender)
+            row = row._replace(lines=header_lines({SENDER: self._sender}) + row.lines)
         return row
 
     def _key_header(self, destination: Destination) -> str:

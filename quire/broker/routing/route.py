@@ -7,6 +7,7 @@ from quire.broker.dead_letter import LETTER_HEADERS
 from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
 from quire.broker.routing.routing import Routing
 from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.scheduling.scheduled_message import SENDER
 from quire.broker.scheduling.timing import Timing
 from quire.broker.streams.partition import Partition
 from quire.broker.streams.rotation import Rotation
@@ -16,7 +17,7 @@ from quire.message import header_lines
 
 OF_A_HOP = frozenset({
     "destination", "transaction", "receipt", "message-id", "timestamp", "subscription", "ack", "redelivered",
-    "JMSXDeliveryCount", "producer-id", "producer-sequence", "priority", "expires",
+    "JMSXDeliveryCount", "producer-id", "producer-sequence", "priority", "expires", SENDER,
 })  # fmt: skip
 """Headers that are about this hop, that each broker writes anew, or that the message's record has."""
 
@@ -51,9 +52,12 @@ class Route:
 
     def __init__(
         self, target: Target, destination: str, headers: Mapping[str, str], temporaries: OwnTemporaries | None,
-        dropped: frozenset[str],
+        dropped: frozenset[str], sender: str,
     ) -> None:  # fmt: skip
         stored = {name: value for name, value in headers.items() if name not in dropped}
+        if sender and isinstance(target, ScheduledSend):
+            target.check_room(sender)
+            stored[SENDER] = sender
         if temporaries is not None and REPLY_TO in stored:
             stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
         self.destination = destination
@@ -77,13 +81,14 @@ class Route:
 
 def route_of(
     routing: Routing, headers: Mapping[str, str], temporaries: OwnTemporaries | None = None,
-    dropped: frozenset[str] = NOT_STORED,
+    dropped: frozenset[str] = NOT_STORED, sender: str = "",
 ) -> Route:  # fmt: skip
     """Understand the headers of a send; its destination is created if it is not there.
 
     Args:
         temporaries: the connection's temporary destinations; None without one.
         dropped: the headers that are not stored.
+        sender: who sends it (``Accounts.remembered``), for what is sent later; empty if there are no users.
     """
     destination = headers["destination"]
     if temporaries is not None:
@@ -91,7 +96,7 @@ def route_of(
     target = routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
     if isinstance(target, Stream):
         target = target.route(headers)
-    return Route(target, destination, headers, temporaries, dropped)
+    return Route(target, destination, headers, temporaries, dropped, sender)
 
 
 def read_priority(headers: Mapping[str, str]) -> int:

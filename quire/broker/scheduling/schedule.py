@@ -19,10 +19,16 @@ from quire.broker.dead_letter import CAUSE, ORIGIN, dead_letter_destination
 from quire.broker.scheduling.due_soon import DueSoon
 from quire.broker.scheduling.schedule_page import SchedulePage
 from quire.broker.scheduling.schedule_part import SchedulePart
-from quire.broker.scheduling.scheduled_message import ScheduledMessage, following_record, record_content, sent_content
+from quire.broker.scheduling.scheduled_message import (
+    ScheduledMessage,
+    endless_sender,
+    following_record,
+    record_content,
+    sent_content,
+)
 from quire.broker.scheduling.timing import Timing
 from quire.destination import Destination, DestinationKind
-from quire.errors import QuireError, StoreCorrupt, UnknownMessage
+from quire.errors import AccessRefused, LimitExceeded, QuireError, StoreCorrupt, UnknownMessage
 from quire.logs import event
 from quire.message import Message, with_headers
 from quire.scheduler import Timer
@@ -58,6 +64,8 @@ class Schedule:
         bytes: their sizes.
         sent: how many it has sent since the broker started.
         soon: those that are in memory.
+        check_send: called before a message is sent, with who has scheduled it and where it goes; raises an error if
+            that user may not send it there now.
     """
 
     ledger = None
@@ -71,7 +79,9 @@ class Schedule:
         self._stored: StoredDestination | None = None
         self.depth = self.bytes = self.sent = 0
         self.soon = DueSoon()
-        self._next_sequence = 1
+        self._endless: dict[str, int] = {}  # how many messages without end each user has scheduled
+        self.check_send: Callable[[str, str], None] = lambda sender, destination: None
+        self._next_sequence = self._first_counted = 1
         self._open = SchedulePart(self)
         self._under_way: SchedulePart | None = None
         self._damaged: set[int] = set()
@@ -88,6 +98,7 @@ class Schedule:
         self._stored = stored
         state = self._core.store.lane_state(self._lane)
         self.depth, self.bytes, self._next_sequence = state.count, state.bytes, state.next_sequence
+        self._first_counted = state.next_sequence
         self._core.charge_stored(state.bytes)
         self._wake_in(0.0)
 
@@ -121,6 +132,7 @@ class Schedule:
         self._core.set_mark(_mark(id), b"%d" % record.sequence)
 
     def _append(self, content: bytes, due: int, priority: int) -> Message:
+        self._count(content, 1)
         if self._stored is None:
             self._stored = self._create_stored(KIND, NAME)
         record = Message(self._next_sequence, content, due, priority)
@@ -128,6 +140,27 @@ class Schedule:
         self._core.charge_open(record.size)
         self._core.list_part(self._open)
         return record
+
+    def check_room(self, sender: str, more: int = 1) -> None:
+        """See that a user may schedule more messages without end.
+
+        Raises:
+            LimitExceeded: it has as many as it may.
+        """
+        limit = self._core.settings.limits.schedules_per_user
+        if limit and self._endless.get(sender, 0) + more > limit:
+            text = f"this user has {limit} scheduled messages without end: limits.schedules_per_user"
+            raise LimitExceeded(text, limit=limit)
+
+    def _count(self, content: bytes, more: int) -> None:
+        """A user has more messages without end, or fewer. Those of before the start count once they are sent."""
+        self._count_of(endless_sender(content), more)
+
+    def _count_of(self, sender: str, more: int) -> None:
+        if sender:
+            self._endless[sender] = self._endless.get(sender, 0) + more
+            if not self._endless[sender]:
+                del self._endless[sender]
 
     # Commits.
 
@@ -156,7 +189,8 @@ class Schedule:
         self._under_way = None
         following = self._open
         for record in part.written:
-            following.removals.pop(record.sequence, None)
+            if following.removals.pop(record.sequence, None) is None:
+                self._count(record.content, -1)
         following.removals |= part.removals
         for id, record in part.again.items():
             if id == str(record.sequence):
@@ -219,8 +253,8 @@ class Schedule:
             return
         new_id = self._core.id_prefix + b"%d" % self._core.next_message_id()
         content, expiration = sent_content(record, scheduled, now, new_id)
-        self._deliver(scheduled, content, expiration)
-        following = scheduled.timing.following(scheduled.due, scheduled.left, now)
+        is_allowed = self._deliver(scheduled, content, expiration)
+        following = scheduled.timing.following(scheduled.due, scheduled.left, now) if is_allowed else None
         if following is not None:
             due, left = following
             self._transfer_again(scheduled.id, following_record(record, scheduled, left), due, record.priority)
@@ -228,21 +262,33 @@ class Schedule:
         self.sent += 1
         self._core.hurry()
 
-    def _deliver(self, scheduled: ScheduledMessage, content: bytes, expiration: int) -> None:
-        """Give a message to its destination; to the dead letters if there is no such destination any more."""
+    def _deliver(self, scheduled: ScheduledMessage, content: bytes, expiration: int) -> bool:
+        """Give a message to its destination; to the dead letters if that is there no more, or its user may not send.
+
+        Returns:
+            Whether its user may send it, and go on with it.
+        """
+        is_allowed = True
         with self._core.limits.own_work():
             try:
+                self.check_send(scheduled.sender, scheduled.destination)
+                if scheduled.sender and scheduled.timing.is_endless:  # a transaction may have brought many at once
+                    self.check_room(scheduled.sender, 0)
                 target = self._target(scheduled.destination)
             except QuireError as error:
+                is_allowed = not isinstance(error, AccessRefused | LimitExceeded)
                 origin = Destination(DestinationKind.QUEUE, NAME)
                 letters = dead_letter_destination(origin, self._core.settings.policies.of(origin))
                 target = self._target(f"/{letters.kind}/{letters.name}")
                 content = with_headers(content, {ORIGIN: scheduled.destination, CAUSE: str(error)})
                 expiration = 0
         target.transfer(content, expiration, scheduled.priority, scheduled.persistent)
+        return is_allowed
 
     def _remove(self, scheduled: ScheduledMessage, *, recurs: bool) -> None:
         self._open.removals[scheduled.sequence] = scheduled.size
+        if scheduled.timing.is_endless and scheduled.sequence >= self._first_counted:
+            self._count_of(scheduled.sender, -1)
         if not recurs and scheduled.id != str(scheduled.sequence):
             self._core.set_mark(_mark(scheduled.id), None)
         self._core.list_part(self._open)
@@ -293,6 +339,7 @@ class Schedule:
         for part in (self._open, self._under_way):
             if part is not None and (record := part.again.pop(id, None)) is not None:
                 self._core.set_mark(_mark(id), None)
+                self._count(record.content, -1)
                 if part is self._under_way:
                     self._open.removals[record.sequence] = record.size
                     self._core.list_part(self._open)
@@ -353,6 +400,16 @@ class ScheduledSend:
         self._schedule = schedule
         self._destination = destination
         self._timing = Timing(delay, period, repeat, cron)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether messages are sent again and again without end: each of them counts."""
+        return self._timing.is_endless
+
+    def check_room(self, sender: str) -> None:
+        """See that a user may schedule a message, as ``Schedule.check_room``."""
+        if self._timing.is_endless:
+            self._schedule.check_room(sender)
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
         """Take a message. It is stored, persistent or not.

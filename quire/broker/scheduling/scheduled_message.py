@@ -25,6 +25,11 @@ _CRON = _PREFIX + "cron"
 _LEFT = _PREFIX + "left"
 _ID = _PREFIX + "id"
 
+SENDER = _PREFIX + "by"
+"""The header that says who has scheduled a message; no client writes or sees it."""
+
+_SENDER_LINE, _REPEAT_LINE = f"\n{SENDER}:".encode(), f"\n{_REPEAT}:".encode()
+
 _LEFT_OUT = (_PREFIX.encode(), *[name.encode() + b":" for name in (DELAY, PERIOD, REPEAT, CRON, JOB_ID)])
 """How the header lines begin that are not sent on."""
 
@@ -45,6 +50,7 @@ class ScheduledMessage:
         priority: 0 to 9.
         persistent: whether it is persistent once it is sent. In the schedule every message is.
         size: of its record, in bytes.
+        sender: who has scheduled it (``Accounts.remembered``); empty if there were no users.
     """
 
     id: str
@@ -58,6 +64,7 @@ class ScheduledMessage:
     priority: int
     persistent: bool
     size: int
+    sender: str
 
     @classmethod
     def of(cls, record: Message) -> Self:
@@ -79,6 +86,7 @@ class ScheduledMessage:
                 priority=record.priority,
                 persistent=_PERSISTENT not in headers,
                 size=record.size,
+                sender=headers.get(SENDER, ""),
             )
         except (KeyError, ValueError, InvalidHeader) as error:
             text = f"record {record.sequence} is not a scheduled message: {error}"
@@ -97,6 +105,8 @@ def record_content(
         persistent: whether it is persistent then.
     """
     added = {_DESTINATION: destination}
+    if sender := Message(0, content).header(SENDER.encode()):
+        added[SENDER] = sender
     if time_to_live is not None:
         added[_TIME_TO_LIVE] = str(time_to_live)
     if not persistent:
@@ -107,6 +117,15 @@ def record_content(
             added[_CRON] = timing.cron
     head, rest = _split(content)
     return b"".join([*head, header_lines(added), rest])
+
+
+def endless_sender(content: bytes) -> str:
+    """Who has scheduled what a record sends without end; empty if it has an end, or there were no users."""
+    end = content.index(b"\n\n")
+    if content.find(_SENDER_LINE, 0, end) < 0 or content.find(_REPEAT_LINE, 0, end) < 0:
+        return ""
+    scheduled = ScheduledMessage.of(Message(0, content))
+    return scheduled.sender if scheduled.timing.is_endless else ""
 
 
 def following_record(record: Message, scheduled: ScheduledMessage, left: int) -> bytes:

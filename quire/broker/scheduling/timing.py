@@ -26,6 +26,12 @@ MAX_WAIT = 100 * 365 * 86_400_000
 MAX_REPEAT = (1 << 31) - 1
 """The most repeats: what ActiveMQ's type for them holds."""
 
+MANY = 10_000
+"""With more repeats than this a message is taken for one that is sent without end."""
+
+LEAST_PERIOD = 1000
+"""The shortest period of what is sent without end, in milliseconds: else one message would fill the store."""
+
 _cron = lru_cache(maxsize=1000)(Cron)
 
 
@@ -70,12 +76,27 @@ class Timing:
         if not any([headers.get(name, "").strip() for name in (DELAY, PERIOD, CRON)]):
             return None
         delay, period, repeat = [_number(headers, name) for name in (DELAY, PERIOD, REPEAT)]
-        return cls(delay, period, repeat, headers.get(CRON, "").strip())
+        timing = cls(delay, period, repeat, headers.get(CRON, "").strip())
+        if timing._is_too_dense:
+            text = f"{PERIOD} is {period}: {LEAST_PERIOD} is the least for what is sent without end"
+            raise InvalidHeader(text, header=PERIOD)
+        return timing
 
     @property
     def recurs(self) -> bool:
         """Whether the message is sent more than once."""
         return bool(self.repeat or self.cron)
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether it is sent without end, or about so."""
+        return bool(self.cron) or self.repeat < 0 or self.repeat > MANY
+
+    @property
+    def _is_too_dense(self) -> bool:
+        """Whether sends without end come more often than they may; a cron entry begins one run a minute at the most."""
+        runs_on = self.repeat < 0 or self.repeat > MANY or (bool(self.cron) and self.repeat >= 60)
+        return runs_on and self.period < LEAST_PERIOD
 
     def first(self, now_ms: int) -> int:
         """When the first send is due.
@@ -97,8 +118,9 @@ class Timing:
             The time, later than now, and how many repeats of the run are left then; None if it was the last send.
         """
         if left:
-            passed = max(0, now_ms - due) // self.period
-            return due + (passed + 1) * self.period, left - 1 if left > 0 else left
+            period = LEAST_PERIOD if self._is_too_dense else self.period  # an older broker has taken it
+            passed = max(0, now_ms - due) // period
+            return due + (passed + 1) * period, left - 1 if left > 0 else left
         if self.cron:
             start = _cron(self.cron).next_after(max(due, now_ms) - self._wait)
             return start + self._wait, self.repeat

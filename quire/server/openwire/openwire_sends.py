@@ -6,6 +6,8 @@ from quire.broker.broker import Broker
 from quire.broker.core.flow import HoldCause
 from quire.broker.core.services import Target
 from quire.broker.routing.addresses import Address, Scope
+from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.scheduling.scheduled_message import SENDER
 from quire.broker.scheduling.timing import Timing
 from quire.broker.streams.stream import PARTITION, Stream
 from quire.destination import DestinationKind
@@ -100,6 +102,9 @@ class OpenWireSends:
         if user := self._session.user_id:
             content = with_headers(content, {"JMSXUserID": user})
         target = self._target(plan.text, message, content)
+        if isinstance(target, ScheduledSend) and (sender := self._session.guard.sender):
+            target.check_room(sender)
+            content = with_headers(content, {SENDER: sender})
         priority = min(max(message.priority, 0), 9)
         producer = self._numbered(producer_id) if persistent and self._session.is_fault_tolerant else None
         if message.transaction_id is not None:

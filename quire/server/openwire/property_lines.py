@@ -14,6 +14,7 @@ from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from quire.broker.dead_letter import LETTER_HEADERS
+from quire.broker.scheduling.scheduled_message import SENDER
 from quire.errors import QuireError
 from quire.message import escape
 from quire.protocols.openwire import modified_utf8
@@ -33,7 +34,8 @@ RESERVED = frozenset({
 })  # fmt: skip
 """The names of headers that are no properties."""
 
-_DROPPED = frozenset(name.encode() for name in LETTER_HEADERS)
+_DROPPED = LETTER_HEADERS | {SENDER}
+_DROPPED_NAMES = frozenset(name.encode() for name in _DROPPED)
 
 _NAMES = {
     Tag.BOOLEAN: b"boolean", Tag.BYTE: b"byte", Tag.CHAR: b"char", Tag.SHORT: b"short", Tag.INT: b"int",
@@ -105,7 +107,7 @@ def _plain_lines(data: bytes) -> bytes | None:
 
 @lru_cache(KNOWN)
 def _is_usual(name: bytes) -> bool:
-    return name.replace(b"_", b"a").isalnum() and name not in RESERVED | _DROPPED
+    return name.replace(b"_", b"a").isalnum() and name not in RESERVED | _DROPPED_NAMES
 
 
 def _any_lines(marshalled: bytes) -> bytes:
@@ -113,7 +115,7 @@ def _any_lines(marshalled: bytes) -> bytes:
     types: list[str] = []
     has_more = False
     properties = read_map(marshalled, typed=True)
-    if forged := LETTER_HEADERS & properties.keys():
+    if forged := _DROPPED & properties.keys():
         properties = {name: typed for name, typed in properties.items() if name not in forged}
         marshalled = write_map(properties)
     for name, typed in properties.items():

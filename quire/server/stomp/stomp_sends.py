@@ -7,6 +7,7 @@ from quire.broker.core.flow import HoldCause
 from quire.broker.core.services import Target
 from quire.broker.routing.addresses import read_destination
 from quire.broker.routing.route import Route, route_of
+from quire.broker.scheduling.schedule import ScheduledSend
 from quire.errors import TransactionTooLarge
 from quire.protocols.stomp.frames import Head
 from quire.server.stomp.client_session import ClientSession
@@ -56,7 +57,8 @@ class StompSends:
         """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
         broker = self._broker
         headers = self._allowed_headers(head) if self._asks else head.headers
-        route = route_of(broker.routing, headers, self._session.temporaries, self._session.dropped)
+        session = self._session
+        route = route_of(broker.routing, headers, session.temporaries, session.dropped, session.guard.sender)
         if len(self.destinations) >= MAX_ROUTES:
             self.destinations.clear()
         self.destinations[route.destination] = None
@@ -71,7 +73,7 @@ class StompSends:
         if route.producer is not None and not broker.producers.take(route.producer, route.producer_sequence):
             return True
         route.target.send(content, route.expiration, route.priority, route.persistent)
-        if route.producer is None:
+        if route.producer is None and not (isinstance(route.target, ScheduledSend) and route.target.is_endless):
             if len(self.routes) >= MAX_ROUTES:
                 self.forget()
             if head.base is None:

@@ -59,8 +59,8 @@ def test_repeats_come_each_after_a_period_and_end() -> None:
 
 def test_repeats_without_end_go_on() -> None:
     rig = Rig()
-    rig.stored(period=500, repeat=-1)
-    rig.passes(10)
+    rig.stored(period=1500, repeat=-1)
+    rig.passes(30)
     assert (rig.depth(), rig.schedule.depth) == (20, 1)
 
 

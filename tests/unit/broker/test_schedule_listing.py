@@ -54,8 +54,8 @@ def test_a_cancelled_message_is_not_sent() -> None:
 
 def test_a_message_that_recurs_is_cancelled_by_the_id_it_had_at_first() -> None:
     rig = Rig()
-    job = rig.stored(period=500, repeat=-1)
-    rig.passes(1.75)
+    job = rig.stored(period=1000, repeat=-1)
+    rig.passes(3.5)
     assert rig.schedule.browse().messages[0].id == job
     rig.schedule.cancel(job)
     rig.passes(2)

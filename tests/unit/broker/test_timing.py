@@ -42,7 +42,11 @@ def test_without_a_delay_the_first_send_waits_for_the_period() -> None:
 
 
 def test_repeats_may_have_no_end() -> None:
-    assert send_times(Timing(period=10, repeat=-1), 5) == [10, 20, 30, 40, 50]
+    assert send_times(Timing(period=1100, repeat=-1), 4) == [1100, 2200, 3300, 4400]
+
+
+def test_what_an_older_broker_took_without_end_comes_once_a_second() -> None:
+    assert send_times(Timing(period=10, repeat=-1), 4) == [10, 1010, 2010, 3010]
 
 
 def test_a_cron_entry_has_no_end() -> None:
@@ -84,8 +88,8 @@ def test_after_the_last_send_nothing_follows() -> None:
 
 
 def test_headers_are_read() -> None:
-    given = headers(delay=" 1000 ", period=500, repeat=-1, cron=" 0 * * * * ")
-    assert Timing.of(given) == Timing(1000, 500, -1, "0 * * * *")
+    given = headers(delay=" 1000 ", period=2000, repeat=-1, cron=" 0 * * * * ")
+    assert Timing.of(given) == Timing(1000, 2000, -1, "0 * * * *")
 
 
 @pytest.mark.parametrize("given", [{}, headers(repeat=3), headers(cron="  ", delay="", period="")])
