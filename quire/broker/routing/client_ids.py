@@ -22,11 +22,12 @@ class ClientIds:
         check_client_id(client_id)
         other = self._sessions.setdefault(client_id, session)
         if other is not session:
-            raise InvalidHeader(
-                f"client-id {client_id[:60]!r} is already connected, from {other.name}: end that connection first, "
-                "or use another client-id",
-                header="client-id", connection=other.name,
-            )  # fmt: skip
+            data = {"connection": other.name} if other.user == session.user else {}  # of others, no address
+            place = f", from {other.name}" if data else ""
+            text = (
+                f"client-id {client_id[:60]!r} is already connected{place}: end that connection first, or use another"
+            )
+            raise InvalidHeader(f"{text} client-id", header="client-id", **data)
 
     def release(self, client_id: str, session: Session) -> None:
         """A connection gives its client id back; if it never had it, nothing changes."""

@@ -327,3 +327,14 @@ def test_messages_have_their_user_if_that_is_asked_for() -> None:
     stepped.run()
     users = [frame.headers["JMSXUserID"] for frame in reader.take("MESSAGE")]
     assert users == ["allowed"] * 10
+
+
+def test_a_refused_connect_tells_no_address_of_another_user() -> None:
+    stepped, secrets = secured()
+    first = login(stepped, secrets, "allowed", **{"client-id": "c"})
+    for name, is_told in (("read", False), ("allowed", True)):
+        (error,) = login(stepped, secrets, name, **{"client-id": "c"}).take("ERROR")
+        assert error.headers["code"] == "invalid-header"
+        text = f"{error.headers} {error.body!r}"
+        assert (first.connection.peer in text) is is_told
+    assert first.errors() == []
