@@ -1,7 +1,7 @@
 """The API's durable subscriptions: list, look, create, delete, browse, purge."""
 
 from quire.broker.routing.addresses import Address
-from quire.destination import DestinationKind
+from quire.destination import Destination, DestinationKind
 from quire.errors import AccessRefused
 from quire.http.endpoint import ActionQuery, Call, DeleteQuery, Endpoint, Fields, Removed
 from quire.http.listing import table_listing
@@ -57,6 +57,7 @@ def _get(call: Call) -> DurableStatus:
 async def _create(call: Call) -> DurableStatus:
     new: NewDurable = call.body
     if call.access.allows(Action.MANAGE, _TOPIC, new.topic):
+        call.guard.check_selector(Destination(_TOPIC, new.topic), new.selector)
         call.guard.creates(Address(_TOPIC, new.topic))
     else:
         call.guard.check_subscribe([Address(_TOPIC, new.topic)])
@@ -78,8 +79,17 @@ async def _delete(call: Call) -> Removed:
     return await call.removed("subscription.deleted", text, steps)
 
 
+def _may_purge(call: Call) -> None:
+    _may_manage(call)
+    call.body.choice(call, _topic(call))
+
+
+def _topic(call: Call) -> Destination:
+    return call.topics.existing_durable(call.path["client"], call.name).topic.destination
+
+
 async def _purge(call: Call) -> Purged:
-    transfer = call.topics.purge_durable(call.path["client"], call.name, call.body.choice())
+    transfer = call.topics.purge_durable(call.path["client"], call.name, call.body.choice(call, _topic(call)))
     text = "durable subscription {subscription} of {client} was purged"
     return await call.transferred("messages.purged", text, Purged, transfer)
 
@@ -114,8 +124,11 @@ ENDPOINTS = [
     ),
     Endpoint(
         "POST", _ONE + "/purge", MANAGE, "Purge messages of a durable subscription.", _purge, Purged, ActionQuery,
-        Chosen, dry_run=lambda call: count_purge(call, call.topics.purge_durable, call.path["client"], call.name),
-        check=_may_manage,
+        Chosen,
+        dry_run=lambda call: count_purge(
+            call, call.topics.purge_durable, call.path["client"], call.name, source=_topic(call)
+        ),
+        check=_may_purge,
     ),
     Endpoint(
         "GET", _ONE + "/messages", BROWSE,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from quire.destination import DestinationKind, written
+from quire.destination import Destination, DestinationKind, written
 from quire.http.endpoint import ActionQuery, Call, Endpoint, Fields, Limit
 from quire.http.rights import MANAGE_QUEUE, READ_OR_MANAGE_QUEUE
 from quire.http.two_steps import Counted, counted
@@ -31,8 +31,9 @@ class Chosen(Fields, frozen=True, kw_only=True):
     limit: Limit | None = None
     after: str | None = None
 
-    def choice(self) -> Choice:
-        """The same for the core."""
+    def choice(self, call: Call, source: Destination | None = None) -> Choice:
+        """The same for the core: messages of the queue in the path, or those of another source."""
+        call.guard.check_selector(source or Destination(DestinationKind.QUEUE, call.name), self.selector)
         return Choice(self.selector, self.ids, self.limit, after=self.after)
 
 
@@ -79,26 +80,34 @@ def _count(call: Call, transfer: Callable[..., MessageTransfer], *arguments: Any
     return counted(call.service.clock, steps)
 
 
-def count_purge(call: Call, transfer: Callable[..., MessageTransfer], *names: str) -> Any:
+def count_purge(
+    call: Call, transfer: Callable[..., MessageTransfer], *names: str, source: Destination | None = None
+) -> Any:
     """What a dry run of a purge tells."""
-    return _count(call, transfer, *names, call.body.choice())
+    return _count(call, transfer, *names, call.body.choice(call, source))
 
 
 def _count_move(call: Call, transfer: Callable[..., MessageTransfer]) -> Any:
-    return _count(call, transfer, call.name, call.body.to, call.body.choice())
+    return _count(call, transfer, call.name, call.body.to, call.body.choice(call))
 
 
 def _count_redrive(call: Call) -> Any:
     """Which messages are dead letters only their contents tell."""
-    steps = call.management.redrive(call.name, call.body.choice(), call.body.to, call.guard, counts=True)
+    steps = call.management.redrive(call.name, call.body.choice(call), call.body.to, call.guard, counts=True)
     return counted(call.service.clock, steps)
 
 
+def _may_choose(call: Call) -> None:
+    call.body.choice(call)
+
+
 def _may_transfer(call: Call) -> None:
+    _may_choose(call)
     call.check_transfer(call.name, written(call.body.to))
 
 
 def _may_redrive(call: Call) -> None:
+    _may_choose(call)
     if call.body.to is None:  # to where the messages came from, which their reader may not know
         call.require(Action.MANAGE, kind=DestinationKind.QUEUE, name=call.name)
     else:
@@ -107,7 +116,7 @@ def _may_redrive(call: Call) -> None:
 
 async def _move(call: Call) -> Moved:
     to: str = call.body.to
-    transfer = call.management.move(call.name, to, call.body.choice(), call.guard)
+    transfer = call.management.move(call.name, to, call.body.choice(call), call.guard)
     return await call.transferred(
         "messages.moved", "messages of queue {queue} were moved to {to}", Moved, transfer, to=to
     )
@@ -115,7 +124,7 @@ async def _move(call: Call) -> Moved:
 
 async def _copy(call: Call) -> Copied:
     to: str = call.body.to
-    transfer = call.management.copy(call.name, to, call.body.choice(), call.guard)
+    transfer = call.management.copy(call.name, to, call.body.choice(call), call.guard)
     return await call.transferred(
         "messages.copied", "messages of queue {queue} were copied to {to}", Copied, transfer, to=to
     )
@@ -123,7 +132,7 @@ async def _copy(call: Call) -> Copied:
 
 async def _redrive(call: Call) -> Moved:
     body: Redrive = call.body
-    choice = body.choice() if body.rate is None else replace(body.choice(), step=max(1, int(body.rate * PACE)))
+    choice = body.choice(call) if body.rate is None else replace(body.choice(call), step=max(1, int(body.rate * PACE)))
     transfer = call.management.redrive(call.name, choice, body.to, call.guard)
     text = "dead letters of queue {queue} were redriven " + ("to {to}" if body.to else "to their origins")
     return await call.transferred("messages.redriven", text, Moved, transfer, rate=body.rate, to=body.to)
@@ -134,9 +143,10 @@ ENDPOINTS = [
         "POST", "/queues/{name}/purge", MANAGE_QUEUE, "Purge messages that are not in flight.",
         lambda call: call.transferred(
             "messages.purged", "queue {queue} was purged", Purged,
-            call.management.purge(call.name, call.body.choice()),
+            call.management.purge(call.name, call.body.choice(call)),
         ),
         Purged, ActionQuery, Chosen, dry_run=lambda call: count_purge(call, call.management.purge, call.name),
+        check=_may_choose,
     ),
     Endpoint(
         "POST", "/queues/{name}/move", READ_OR_MANAGE_QUEUE,

@@ -5,7 +5,8 @@ Conditions are TRUE, FALSE or UNKNOWN. The parser writes the rest of the languag
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 
 
@@ -115,3 +116,15 @@ def kind_of(expression: Expression) -> Kind:
             return Kind.NUMBER
         case _:
             return Kind.CONDITION
+
+
+def headers_in(part: object) -> Iterator[str]:
+    """The names of the headers that a tree asks for; some may come twice."""
+    if isinstance(part, Header):
+        yield part.name
+    elif isinstance(part, tuple):
+        for each in part:
+            yield from headers_in(each)
+    elif is_dataclass(part):
+        for field in fields(part):
+            yield from headers_in(getattr(part, field.name))

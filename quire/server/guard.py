@@ -2,12 +2,20 @@
 
 from collections.abc import Iterable
 
+from quire.broker.dead_letter import LETTER_HEADERS
 from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.destination import Destination
 from quire.destination_pattern import Pattern
 from quire.errors import AccessRefused, UnknownSubscription
 from quire.security import Access, Action, Permission
+from quire.selectors.parser import parse
+from quire.selectors.tree import headers_in
 from quire.server.gate import Gate
+
+OF_THE_BROKER = LETTER_HEADERS | {
+    "JMSDeliveryMode", "JMSExpiration", "JMSMessageID", "JMSPriority", "JMSRedelivered", "JMSTimestamp",
+}  # fmt: skip
+"""What a selector may ask for without the right to read: what the broker says of a message."""
 
 
 class Guard:
@@ -55,6 +63,16 @@ class Guard:
         named = {Destination(address.kind, address.name) for address in addresses}
         reached = self._gate.reached(named) - named if returns else self._gate.reached(named)
         if any([self.may_read(destination) for destination in reached]):
+            self.access.check(Action.READ, source.kind, source.name)
+
+    def check_selector(self, source: Destination, selector: str | None) -> None:
+        """See that a client may choose messages by a selector: how many match tells what their headers say.
+
+        Raises:
+            AccessRefused: it may not read the messages, and the selector asks for what their sender wrote.
+            InvalidSelector: it cannot be read.
+        """
+        if not (self.is_open or selector is None or set(headers_in(parse(selector))) <= OF_THE_BROKER):
             self.access.check(Action.READ, source.kind, source.name)
 
     def check_subscribe(self, addresses: Iterable[Address]) -> None:

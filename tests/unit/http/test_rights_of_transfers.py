@@ -168,3 +168,45 @@ def test_a_reader_without_the_right_to_create_makes_no_stream() -> None:
     asked = Asked({"allow": ["read"], "destination": ">"})
     assert asked.call("POST", "/streams/new/groups/g/receive", json={}) == (403, "access-refused")
     assert not asked.stepped.broker.destinations.streams
+
+
+# Selectors.
+
+CHOICES = [
+    ("POST", "/queues/q/purge", {}), ("POST", "/queues/q/move", {"to": "other"}),
+    ("POST", "/queues/q/copy", {"to": "other"}), ("POST", "/queues/q/redrive", {}),
+    ("POST", "/queues/q/redrive", {"to": "other"}), ("POST", "/durables/c/q/purge", {}),
+]  # fmt: skip
+TOLD = ["secret = 'x'", "JMSPriority > 3 AND JMSCorrelationID LIKE 'a%'", "NOT (JMSType IS NULL)", "a + 1 < 2"]
+
+
+@pytest.mark.parametrize("params", [{}, {"dry_run": True}, {"background": True}])
+@pytest.mark.parametrize(("method", "path", "body"), CHOICES)
+def test_who_may_not_read_learns_nothing_of_headers_by_a_selector(
+    method: str, path: str, body: dict[str, Any], params: dict[str, Any]
+) -> None:
+    api = Api(SteppedBroker(settings()))
+    letter(api.stepped, "/queue/a", "q", secret="x")
+    api.call("PUT", "/durables/c/q", json={"topic": "q"})
+    asked = Asked(roles=("operator",), api=api)
+    for selector in TOLD:
+        asked_for = {"json": {**body, "selector": selector}, "params": params}
+        assert asked.call(method, path, **asked_for) == (403, "access-refused")
+    assert asked.depth("q") == 1
+    if params.get("background"):
+        return
+    own = "dlqDeliveryFailureCause LIKE '%x%' AND JMSPriority BETWEEN 1 AND 9"
+    assert asked.call(method, path, json={**body, "selector": own}, params=params)[0] == 200
+
+
+def test_nor_by_the_selector_of_a_durable_subscription() -> None:
+    asked = Asked(roles=("operator",))
+    assert asked.call("PUT", "/durables/c/q", json={"topic": "t", "selector": "a = 'b'"}) == (403, "access-refused")
+    assert asked.call("PUT", "/durables/c/q", json={"topic": "t", "selector": "JMSPriority = 1"})[0] == 201
+
+
+def test_a_reader_chooses_by_any_header() -> None:
+    asked = Asked(MINE)
+    letter(asked.stepped, "/queue/a", "mine", secret="x")
+    purged = asked.call("POST", "/queues/mine/purge", json={"selector": "secret = 'x'"})
+    assert (purged[0], purged[1]["removed"]) == (200, 1)
