@@ -46,9 +46,12 @@ def add(
 @_PASSWORD_FILE
 @broker_verb
 def passwd(api: Api, output: Output, name: str, new_password_file: str | None) -> None:
-    """Set the password of a user. Connections that logged in with the old one end."""
+    """Set the password of a user. Connections that logged in with the old one end; tokens stay."""
     body = {"password": new_password(new_password_file)}
-    output.done(f"set the password of {name}", api.call("PUT", path("users", name, "password"), body))
+    result = api.call("PUT", path("users", name, "password"), body)
+    tokens = result["tokens"]
+    left = f"; {tokens} of its tokens are still valid: `quire token ls`, `quire token revoke ID`" if tokens else ""
+    output.done(f"set the password of {name}{left}", result)
 
 
 @user.command()

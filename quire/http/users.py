@@ -50,9 +50,18 @@ class UserChange(Fields, frozen=True):
 
 
 class NewPassword(Fields, frozen=True):
-    """The new password. It ends the connections that logged in with the old one."""
+    """The new password. It ends the connections that logged in with the old one, and sessions of the console.
+
+    Tokens that the user has made stay valid.
+    """
 
     password: str
+
+
+class PasswordSet(UserStatus, frozen=True):
+    """The user whose password was set, and how many ``tokens`` of it are valid still."""
+
+    tokens: int
 
 
 class WhoQuery(Fields, frozen=True):
@@ -131,14 +140,14 @@ async def _change(call: Call) -> UserStatus:
     return _status(changed)
 
 
-async def _set_password(call: Call) -> UserStatus:
+async def _set_password(call: Call) -> PasswordSet:
     name, principal = call.path["user"], call.access.principal
     if not call.access.may(Permission.ADMINISTER) and (principal.name, principal.proof) != (name, Proof.PASSWORD):
         raise AccessRefused("only an administrator sets the password of another user", user=name)
     password_hash = await _hash(call, call.body.password)
-    changed = await done_of(call.service.security.changes.change_user, name, {"password_hash": password_hash})
+    changed, tokens = await done_of(call.service.security.changes.set_password, name, password_hash)
     call.audit("user.password", "the password of user {user} was changed", user=name)
-    return _status(changed)
+    return PasswordSet(**msgspec.structs.asdict(_status(changed)), tokens=tokens)
 
 
 async def _remove(call: Call) -> UserStatus:
@@ -178,7 +187,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "PUT", "/users/{user}/password", USER, "Set the password of a user: an administrator, or the user itself.",
-        _set_password, UserStatus, body=NewPassword,
+        _set_password, PasswordSet, body=NewPassword,
     ),
     Endpoint("DELETE", "/users/{user}", ADMINISTER, "Remove a user with its tokens.", _remove, UserStatus),
     Endpoint("GET", "/whoami", USER, "Tell who the caller is, and what it may do.", _who, WhoAmI, WhoQuery),

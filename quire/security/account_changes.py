@@ -20,6 +20,7 @@ from quire.errors import (
 )
 from quire.security.accounts import Accounts
 from quire.security.background import Background
+from quire.security.principal import with_included
 from quire.security.saved_state import MOST, SavedState, save_state
 from quire.security.tokens import Token, make_token
 from quire.settings import Rule, User, security_file
@@ -31,6 +32,9 @@ MOST_WAITING = 1000
 
 LONGEST_LIFE = 10 * 365 * 86_400
 """The longest life of a token, in seconds."""
+
+OF_THE_CONSOLE = "console"
+"""The text of the tokens that the console makes for its sessions: they end with the password they were made with."""
 
 LONGEST_TEXT = 200
 """The longest text about a token, in characters."""
@@ -74,6 +78,24 @@ class AccountChanges:
         def edit(state: SavedState) -> tuple[SavedState, User]:
             user = replace(self._changeable(state, name), **fields)
             return replace(state, users={**state.users, name: user}), user
+
+        self._change(edit, done)
+
+    def set_password(self, done: Changed[tuple[User, int]], name: str, password_hash: str) -> None:
+        """Give a user another password. It ends what the console got with the old one; tokens that were made stay.
+
+        Args:
+            done: called with the user, and with how many tokens of it are valid still.
+        """
+
+        def edit(state: SavedState) -> tuple[SavedState, tuple[User, int]]:
+            user = replace(self._changeable(state, name), password_hash=password_hash)
+            tokens = {
+                id: token for id, token in state.tokens.items() if (token.owner, token.text) != (name, OF_THE_CONSOLE)
+            }
+            now = self._clock.now_ms()
+            left = [token for token in tokens.values() if token.owner == name and token.expires_at > now]
+            return replace(state, users={**state.users, name: user}, tokens=tokens), (user, len(left))
 
         self._change(edit, done)
 
@@ -163,6 +185,10 @@ class AccountChanges:
             tokens = {id: token for id, token in state.tokens.items() if token.expires_at > now}
             _check_room("tokens", tokens)
             chosen = None if roles is None else tuple(sorted(roles))
+            had = with_included(self._accounts.users[owner].roles)
+            if other := set(chosen or ()) - had:
+                problem = f"{owner!r} has no role {min(other)[:60]!r}: a token of it may have {', '.join(sorted(had))}"
+                raise InvalidArgument(problem, argument="roles")
             token, secret = make_token(owner, now, now + round(life * 1000), chosen, text)
             return replace(state, tokens={**tokens, token.id: token}), (token, secret)
 

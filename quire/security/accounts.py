@@ -9,7 +9,7 @@ from quire.clock import Clock
 from quire.destination import Destination, DestinationKind
 from quire.scheduler import Scheduler, Timer
 from quire.security.decision import Decision
-from quire.security.principal import Principal, Proof
+from quire.security.principal import Principal, Proof, with_included
 from quire.security.rule_book import RuleBook
 from quire.security.saved_state import SavedState
 from quire.security.tokens import LOCAL, Token, make_token, same_token
@@ -124,7 +124,7 @@ class Accounts:
         owner = self.users.get(token.owner)
         if owner is None or owner.disabled or token.expires_at <= self._clock.now_ms():
             return None
-        roles = owner.roles if token.roles is None else owner.roles & frozenset(token.roles)
+        roles = owner.roles if token.roles is None else with_included(owner.roles) & frozenset(token.roles)
         return Principal(owner.name, roles, Proof.TOKEN, token.expires_at, token.id)
 
     def token(self, id: str) -> Token | None:

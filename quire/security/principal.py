@@ -31,6 +31,14 @@ _GRANTS = {
 }
 
 
+_INCLUDES = {"administrator": {"operator", "monitor"}, "operator": {"monitor"}}
+
+
+def with_included(roles: frozenset[str]) -> frozenset[str]:
+    """Roles, with those that may do a part of what they may: a token of an administrator may be one for a monitor."""
+    return roles.union(*[_INCLUDES.get(role, ()) for role in roles])
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """A user, as the broker knows it from a proof.

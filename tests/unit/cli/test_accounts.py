@@ -33,8 +33,11 @@ def test_a_user_may_have_no_password(broker: FakeBroker, run: Run) -> None:
 
 def test_a_password_is_set_from_a_file(broker: FakeBroker, run: Run, tmp_path: Path) -> None:
     (tmp_path / "pw").write_text("new\n")
-    broker.answer("PUT", "/users/a%2Fb/password", {})
+    broker.answer("PUT", "/users/a%2Fb/password", {"tokens": 0})
     assert run("user", "passwd", "a/b", "--new-password-file", "pw").output == "set the password of a/b\n"
+    broker.answer("PUT", "/users/a%2Fb/password", {"tokens": 2})
+    output = run("user", "passwd", "a/b", "--new-password-file", "pw").output
+    assert "2 of its tokens are still valid" in output
     assert broker.calls[0][3] == {"password": "new"}
 
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from quire.console.guard import Guard
+from quire.security.account_changes import OF_THE_CONSOLE
 from quire.settings import is_loopback
 from tests.unit.console.fake_broker import FakeBroker, error
 from tests.unit.console.rig import Rig, with_rig
@@ -80,6 +81,8 @@ def test_the_password_goes_to_the_broker_once_and_the_browser_gets_no_token() ->
         kinds = [authorization.split(" ")[0] for authorization in rig.broker.authorizations if authorization]
         assert kinds.count("Basic") == 1
         assert set(kinds[1:]) == {"Bearer"}
+        (made,) = [body for method, path, _, body in rig.broker.requests if (method, path) == ("POST", "/tokens")]
+        assert made["text"] == OF_THE_CONSOLE  # a change of the password ends it
 
     with_rig(scenario, secured())
 

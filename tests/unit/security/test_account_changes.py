@@ -76,6 +76,42 @@ def test_the_file_is_for_its_owner_only_and_has_no_password(tmp_path: Path) -> N
     assert json.loads(file.read_text())["version"] == 1
 
 
+def test_another_password_ends_what_the_console_got_and_says_how_many_tokens_stay(tmp_path: Path) -> None:
+    changes = changes_of(tmp_path)
+    changes.make("add_user", BOB)
+    shown = [changes.make("add_token", name, 60.0, None, text)[1] for name, text in TOKENS]
+    logins = [accepted(changes.rig.show(Credentials(token=secret))) for secret in shown]
+    user, left = changes.make("set_password", "bob", hash_of("new"))
+    assert (user.password_hash, left) == (hash_of("new"), 1)
+    assert [login.ended is not None for login in logins] == [True, False, False]
+    assert changes.make("set_password", "alice", hash_of("new")).code == IllegalState.code
+    assert changes.make("set_password", "nobody", hash_of("new")).code == UnknownUser.code
+
+
+TOKENS = [("bob", "console"), ("bob", "for a program"), ("alice", "console")]
+
+
+@pytest.mark.parametrize(
+    ("role", "wanted", "given"),
+    [
+        ("administrator", "monitor", {"monitor"}), ("administrator", "operator", {"operator"}),
+        ("operator", "monitor", {"monitor"}), ("sales", "sales", {"sales"}), ("monitor", "operator", None),
+        ("administrator", "sales", None), ("operator", "administrator", None),
+    ],
+)  # fmt: skip
+def test_a_token_has_a_role_that_its_owner_has_or_that_is_a_part_of_one(
+    tmp_path: Path, role: str, wanted: str, given: set[str] | None
+) -> None:
+    changes = changes_of(tmp_path)
+    changes.make("add_user", replace(BOB, roles=frozenset({role})))
+    made = changes.make("add_token", "bob", 60.0, [wanted], "")
+    if given is None:
+        assert isinstance(made, InvalidArgument)
+        assert not changes.rig.security.accounts.state.tokens
+    else:
+        assert accepted(changes.rig.show(Credentials(token=made[1]))).principal.roles == given
+
+
 def test_a_user_is_changed_and_removed_with_its_tokens(tmp_path: Path) -> None:
     changes = changes_of(tmp_path)
     changes.make("add_user", BOB)
