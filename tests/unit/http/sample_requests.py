@@ -76,8 +76,10 @@ def fill(api: Api) -> None:
     api.application.doors.verification = Checked("memory:", api.stepped.clock)
 
 
-def sample_request(row: Endpoint) -> tuple[str, dict[str, Any]]:
-    """The path of a request, and what it sends."""
+def sample_request(row: Endpoint, names: dict[str, str] | None = None) -> tuple[str, dict[str, Any]]:
+    """The path of a request, and what it sends. Other names in the path are those of destinations in the body too."""
     body = None if row.body is None else _BODIES[row.body.__name__]
+    if names and body:
+        body = {key: names["name"] if value == "q" else value for key, value in body.items()}
     sent: dict[str, Any] = {"content": msgspec.msgpack.encode(body)} if row.packed else {"json": body}
-    return row.path.format_map(_NAMES), {**sent, "params": _QUERIES.get(row.query, {})}
+    return row.path.format_map({**_NAMES, **(names or {})}), {**sent, "params": _QUERIES.get(row.query, {})}
