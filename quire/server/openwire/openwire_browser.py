@@ -1,9 +1,9 @@
 """Browsers of a queue, as OpenWire has them: consumers that are shown messages and take none."""
 
 from quire.broker.core.subscription import AckMode, Subscription
+from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_browser import Browser
 from quire.broker.routing.addresses import Address, Scope
-from quire.errors import InvalidDestination
 from quire.server.openwire.openwire_consumer import UNKNOWN, OpenWireConsumer
 
 
@@ -11,11 +11,14 @@ class OpenWireBrowser(OpenWireConsumer):
     """A browser. A dispatch without a message tells that everything was shown."""
 
     def _subscription_to(self, address: Address) -> Subscription:
-        if address.scope is not Scope.COMMON:
-            text = f"{str(address)[:100]!r} is a temporary queue: it cannot be browsed"
-            raise InvalidDestination(text, destination=str(address)[:100])
+        if address.scope is Scope.COMMON:
+            queue: Queue = self._broker.queue(address.name)
+        else:
+            source = self._own_temporary(address)
+            assert isinstance(source, Queue)
+            queue = source
         browser = Browser(
-            self._broker.queue(address.name), self._session, id=self.id, number=self._table.next_number(),
+            queue, self._session, id=self.id, number=self._table.next_number(),
             ack=AckMode.INDIVIDUAL, ended=self._ended, prefetch=self.prefetch, selector=self._selector,
         )  # fmt: skip
         self._enter(browser.subscription)

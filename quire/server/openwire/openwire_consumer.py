@@ -10,6 +10,7 @@ from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.queues.departure import Departure
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.addresses import Address, Scope
+from quire.broker.routing.temporary import TemporaryQueue, TemporaryTopic
 from quire.broker.topics.topic import Topic
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern
@@ -114,14 +115,19 @@ class OpenWireConsumer:
         return subscription
 
     def _of_temporary(self, address: Address) -> Subscription:
-        temporaries = self._broker.routing.temporaries
+        source = self._own_temporary(address)
+        return self._of_topic(source) if isinstance(source, Topic) else self._of_queue(source)
+
+    def _own_temporary(self, address: Address) -> TemporaryQueue | TemporaryTopic:
+        """A temporary destination of the connection's own.
+
+        Raises:
+            InvalidDestination: it is another connection's.
+        """
         if address.name not in self._session.temporaries:
             text = f"{str(address)[:100]!r} belongs to another connection: only that one may consume it"
             raise InvalidDestination(text, destination=str(address)[:100])
-        source = temporaries.find(address)
-        if isinstance(source, Topic):
-            return self._of_topic(source)
-        return self._of_queue(source)
+        return self._broker.routing.temporaries.find(address)
 
     def _enter(self, subscription: Subscription) -> None:
         destination = subscription.source.destination

@@ -1,9 +1,9 @@
 """Browsers of a queue."""
 
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.queue import Queue
 from quire.broker.queues.queue_browser import Browser
 from quire.broker.routing.addresses import Address, Scope
-from quire.errors import InvalidDestination
 from quire.server.stomp.message_frames import marker
 from quire.server.stomp.single_consumer import SingleConsumer
 
@@ -14,17 +14,19 @@ class BrowserConsumer(SingleConsumer):
     not_rejectable = "a browser's messages cannot be rejected: they are still in their queue"
 
     def _subscribed(self, address: Address) -> Subscription:
-        if address.scope is not Scope.COMMON:
-            raise InvalidDestination(
-                f"{str(address)[:100]!r} is a temporary queue: it cannot be browsed", destination=str(address)[:100]
-            )
-        queue, request = self._broker.queue(address.name), self._request
+        request, shown = self._request, address
+        if address.scope is Scope.COMMON:
+            queue: Queue = self._broker.queue(address.name)
+        else:
+            shown, source = self._own_temporary(address)
+            assert isinstance(source, Queue)
+            queue = source
         browser = Browser(
             queue, self._session, id=request.id, number=self._number(), ack=request.ack, ended=self._ended,
             prefetch=queue.policy.queue_browser_prefetch if request.prefetch is None else request.prefetch,
             selector=request.selector,
         )  # fmt: skip
-        self._enter(browser.subscription, str(address))
+        self._enter(browser.subscription, str(shown))
         self._broker.core.after_commit(browser.begin)  # by then everything is in the queue that was sent before
         return browser.subscription
 

@@ -7,7 +7,9 @@ from quire.broker.core.subscription import Subscription
 from quire.broker.queues.departure import Departure
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.addresses import Address, Scope
+from quire.broker.routing.temporary import TemporaryQueue, TemporaryTopic
 from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.topics.topic import Topic
 from quire.destination import DestinationKind
 from quire.errors import InvalidDestination, InvalidHeader
 from quire.server.stomp.client_session import ClientSession
@@ -54,6 +56,15 @@ class SingleConsumer(CommonConsumer):
         return isinstance(source, DurableSubscription) and not source.has_been_stored
 
     def _of_temporary(self, address: Address) -> Subscription:
+        own, source = self._own_temporary(address)
+        return self._of_topic(source, str(own)) if isinstance(source, Topic) else self._of_queue(source, str(own))
+
+    def _own_temporary(self, address: Address) -> tuple[Address, TemporaryQueue | TemporaryTopic]:
+        """The connection's name for a temporary destination of its own, and what it is.
+
+        Raises:
+            InvalidDestination: it is another connection's.
+        """
         remote = self._session.temporaries.remote(address)
         own = self._session.temporaries.own(remote)
         if own is None:
@@ -61,10 +72,7 @@ class SingleConsumer(CommonConsumer):
                 f"{str(address)[:100]!r} belongs to another connection: only that one may consume it",
                 destination=str(address)[:100],
             )
-        temporaries = self._broker.routing.temporaries
-        if own.kind is DestinationKind.QUEUE:
-            return self._of_queue(temporaries.queues[remote.name], str(own))
-        return self._of_topic(temporaries.topics[remote.name], str(own))
+        return own, self._broker.routing.temporaries.find(remote)
 
     def leave(self, cause: str, *, lost: bool) -> None:
         """It goes. What it has of a queue or a durable subscription comes back in steps."""

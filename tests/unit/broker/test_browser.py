@@ -350,6 +350,38 @@ def test_only_one_queue_can_be_browsed(destination: str) -> None:
     assert client.errors() == ["invalid-header"]
 
 
+@pytest.mark.parametrize("by_remote_name", [False, True])
+def test_a_temporary_queue_is_browsed_by_its_own_connection_only(by_remote_name: bool) -> None:
+    stepped = SteppedBroker()
+    owner, other = stepped.connect(), stepped.connect()
+    for body in numbers(0, 1):
+        owner.send("", body, {"destination": "/temp-queue/replies"})
+    stepped.run()
+    (name,) = stepped.broker.routing.temporaries.queues
+    remote = f"/remote-temp-queue/{name}"
+    destination = remote if by_remote_name else "/temp-queue/replies"
+    owner.subscribe("", "auto", headers={"browser": "true", "destination": destination})
+    other.subscribe("", "auto", headers={"browser": "true", "destination": remote})
+    stepped.run()
+    frames = owner.take("MESSAGE")
+    assert (bodies(frames), is_end(frames[-1])) == ([*numbers(0, 1), b""], True)
+    assert {frame.headers["destination"] for frame in frames[:-1]} == {"/temp-queue/replies"}
+    assert other.errors() == ["invalid-destination"]
+    owner.subscribe("", "auto", id="1", headers={"destination": "/temp-queue/replies"})
+    stepped.run()
+    assert owner.messages() == numbers(0, 1)
+
+
+def test_a_temporary_queue_that_ends_while_it_is_browsed_ends_the_browser() -> None:
+    stepped = SteppedBroker()
+    owner = stepped.connect()
+    owner.send("", b"1", {"destination": "/temp-queue/replies"})
+    owner.subscribe("", "auto", headers={"browser": "true", "destination": "/temp-queue/replies"})
+    owner.vanish()
+    stepped.run()
+    assert stepped.broker.routing.temporaries.queues == {}
+
+
 def test_browsing_takes_the_output_of_one_connection_only() -> None:
     stepped = filled(10)
     slow = stepped.connect()

@@ -532,6 +532,8 @@ def test_a_request_is_answered_to_a_temporary_queue_whatever_its_shard(shard: in
     assert dispatch.message.reply_to == replies
     answers.send("answer", destination=replies, persistent=False)
     assert asks.messages() == ["answer"]
+    asks.consumer(replies, browser=True)
+    assert asks.messages() == ["answer", None]
     assert answers.refused(answers.consumer_info(replies))[0] == "InvalidDestinationException"
     asks.vanish()
     cluster.run()

@@ -421,6 +421,20 @@ def test_a_shared_dead_letter_queue_is_browsed_with_all_its_parts(cluster: Stepp
     assert client.errors() == []
 
 
+def test_a_temporary_queue_is_browsed_by_its_own_connection_wherever_it_is() -> None:
+    cluster = SteppedCluster(2, fronts=1)
+    for client in (cluster.connect(0), cluster.connect_to_front()):
+        replies = {"destination": "/temp-queue/replies"}
+        client.subscribe("", id="a", headers=replies)
+        client.send("", b"1", replies)
+        cluster.run()
+        client.subscribe("", "auto", "b", {"browser": "true", **replies})
+        cluster.run()
+        shown = [(frame.headers["subscription"], frame.body) for frame in client.take("MESSAGE")]
+        assert shown == [("a", b"1"), ("b", b"1"), ("b", b"")]
+        assert client.errors() == []
+
+
 def test_a_subscription_to_queues_of_two_shards_is_one(cluster: SteppedCluster) -> None:
     names = [cluster.name_at(1), cluster.name_at(2)]
     client = cluster.connect(0)

@@ -18,7 +18,7 @@ from quire.protocols.openwire.structures import (
     ConnectionId,
     ConsumerId,
 )
-from tests.unit.server.openwire.rig import OpenWireClient, Rig
+from tests.unit.server.openwire.rig import OpenWireClient, Rig, texts
 
 ADVISORIES = ActiveMQTopic("ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic")
 ADD, REMOVE = DestinationOperation.ADD, DestinationOperation.REMOVE
@@ -175,10 +175,23 @@ def test_nothing_of_it_is_stored() -> None:
     assert list(again.broker.destinations.queues) == []
 
 
-def test_it_cannot_be_browsed_nor_be_one_of_several() -> None:
+def test_its_own_connection_may_browse_it_and_no_other() -> None:
+    rig = Rig()
+    client, other = rig.client(), rig.client()
+    temporary = client.temporary()
+    other.send("1", "2", destination=temporary)
+    client.consumer(temporary, browser=True)
+    dispatches = client.take(MessageDispatch)
+    assert [dispatch.destination for dispatch in dispatches] == [temporary] * 3
+    assert texts(dispatches) == ["1", "2", None]
+    assert other.refused(other.consumer_info(temporary, browser=True))[1] == "invalid-destination"
+    client.consumer(temporary)
+    assert client.messages() == ["1", "2"]
+
+
+def test_it_cannot_be_one_of_several() -> None:
     client = Rig().client()
     temporary = client.temporary()
-    assert client.refused(client.consumer_info(temporary, browser=True))[1] == "invalid-destination"
     several = ActiveMQTempQueue(f"{temporary.physical_name},{client.id}:2")
     assert client.refused(client.consumer_info(several))[1] == "invalid-destination"
 
