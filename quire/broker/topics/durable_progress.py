@@ -108,6 +108,7 @@ class DurableProgress:
         self._key = durable_keys(number).progress
         self.is_stored = self._is_written = stored is not None
         self._stored = stored or Progress()
+        self._earlier = (0, 0)  # how many records its first commit has that were sent before it came, and their sizes
         self.offline_since = self._stored.offline_since or now_ms
 
     def left(self) -> LaneState:
@@ -126,6 +127,8 @@ class DurableProgress:
 
     def write(self, part: QueuePart, dispatch_marks: list[int], batch: WriteBatch) -> None:
         """Put it into a batch, as it is when the commit is done."""
+        if not self.is_stored:
+            self._note_earlier(batch)
         finished, size = self._finished_after(part)
         own, lane_marks = (dispatch_marks[0], ()) if len(dispatch_marks) == 1 else (0, tuple(dispatch_marks))
         progress = Progress(finished, size, own, self.offline_since, lane_marks)
@@ -137,14 +140,21 @@ class DurableProgress:
     def committed(self, part: QueuePart) -> None:
         """A commit is done."""
         self.is_stored = True
-        self._stored = Progress(*self._finished_after(part))
+        self._stored, self._earlier = Progress(*self._finished_after(part)), (0, 0)
         if part.owned is not None:
             self._topic.recount(part.owned)
 
     def _finished_after(self, part: QueuePart) -> tuple[int, int]:
         """How many records it has finished when a commit is done, and their sizes."""
-        size = sum([message.size for message in part.removals])
-        return self._stored.finished + len(part.removals), self._stored.finished_bytes + size
+        count, size = self._earlier
+        size += sum([message.size for message in part.removals])
+        return self._stored.finished + count + len(part.removals), self._stored.finished_bytes + size
+
+    def _note_earlier(self, batch: WriteBatch) -> None:
+        """Count what others need of what was sent before it came, and is in its first commit: it has finished that."""
+        lanes = [batch.lanes[id] for id in self._topic.lanes if id in batch.lanes]
+        earlier = [m.size for lane in lanes for m in lane.appends if m.sequence <= self.definition.start]
+        self._earlier = len(earlier), sum(earlier)
 
     def _defined(self) -> Definition:
         """What it is; no commit is under way now, so the records that the topic has had are those up to its start."""

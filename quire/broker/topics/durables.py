@@ -128,7 +128,8 @@ class Durables:
         else:
             check_name(name.removesuffix(f":{topic.destination.name}"))  # a pattern's subscription ends like that
             self._core.limits.check_subscriptions()
-        wanted = Definition(client_id, name, topic.destination.name, text, no_local, topic.filled_to, owner=owner)
+        start = topic.next_sequence - 1  # not what is in the open commit: that was sent before
+        wanted = Definition(client_id, name, topic.destination.name, text, no_local, start, owner=owner)
         if retroactive or topic.policy.always_retroactive:
             wanted = _with_kept(wanted, topic)
         if known is not None:
@@ -240,9 +241,9 @@ def check_name(name: str) -> None:
 
 
 def _with_kept(definition: Definition, topic: Topic) -> Definition:
-    """A definition that begins with what a topic keeps."""
+    """A definition that begins with what a topic keeps, and with what it is about to keep."""
     first, last = topic.kept.window()
-    if first > last:
+    if not topic.kept.is_keeping or first > last + 1:
         return definition
     return msgspec.structs.replace(
         definition, start=first - 1, appended=topic.appended - topic.kept.count,

@@ -364,8 +364,8 @@ class Topic:
         """A durable subscription is there from now on, whether anybody consumes it or not."""
         self.durables.append(durable)
         self._holders.append(durable)
-        self._next_sequence = max(self._next_sequence, durable.finished.highest + 1)
-        self.filled_to, self.announced = [max(s, durable.finished.highest) for s in (self.filled_to, self.announced)]
+        if (highest := durable.finished.highest) >= self._next_sequence:  # a message whose record is gone had it
+            self._next_sequence, self.filled_to, self.announced = highest + 1, highest, highest
         self._no_local += durable.no_local
 
     def remove_durable(self, durable: DurableSubscription) -> None:

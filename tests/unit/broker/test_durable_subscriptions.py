@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.core.subscription import AckMode
-from quire.errors import BrokerStopping, DestinationInUse, InvalidArgument
+from quire.errors import BrokerStopping, DestinationInUse, InvalidArgument, StoreFull
 from quire.selectors import selector
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
@@ -46,6 +46,37 @@ def test_it_begins_when_it_is_made() -> None:
     receiver = Recipient(stepped)
     receiver.subscribe_durably()
     assert receiver.bodies() == [b"after"]
+
+
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_it_begins_when_it_is_made_in_the_midst_of_a_commit_too(*, prioritized: bool, fails: bool) -> None:
+    stepped = SteppedBroker(settings(policy={"prioritized_messages": prioritized}))
+    offline(stepped, "other")
+    publish(stepped, "earlier")
+    put(stepped, "under way")
+    stepped.run_turns()
+    put(stepped, "before")
+    stepped.broker.durables.create("c", "d", stepped.broker.topic("t"))
+    put(stepped, "after")
+    stepped.commit()
+    stepped.run_turns()
+    stepped.commit(StoreFull("full") if fails else None)
+    stepped.advance(1)
+    stepped.run()
+    publish(stepped, "later")
+    lost = 2 if fails else 0
+    assert [durable(stepped, name).depth for name in ("other", "d")] == [5 - lost, 2 - lost // 2]
+    again = stepped.reopen()
+    assert [durable(again, name).depth for name in ("other", "d")] == [5 - lost, 2 - lost // 2]
+    assert durable(again).bytes == durable(stepped).bytes
+    receiver = Recipient(again)
+    subscription = receiver.subscribe_durably()
+    messages = receiver.take()
+    assert [m.body for m in messages] == ([b"later"] if fails else [b"after", b"later"])
+    accept(subscription, *messages)
+    again.run()
+    assert (durable(again).depth, durable(again).bytes, records(again)) == (0, 0, 5 - lost)
 
 
 def test_it_survives_a_restart_with_everything_unfinished() -> None:

@@ -215,6 +215,18 @@ def test_a_durable_subscription_needs_records_longer_than_they_are_kept() -> Non
     assert (records(stepped), recovered(stepped)) == (1, [b"3"])
 
 
+def test_a_new_durable_subscription_can_begin_with_the_first_that_is_about_to_be_kept() -> None:
+    stepped = keeping("fixed-count", recovery_count=3)
+    put(stepped, "1")
+    stepped.run_turns()
+    put(stepped, "2")
+    receiver = Recipient(stepped)
+    receiver.subscribe_durably(retroactive=True)
+    durable = stepped.broker.durables.existing("c", "d")
+    assert (receiver.bodies(), durable.depth) == ([b"1", b"2"], 2)
+    assert stepped.reopen().broker.durables.existing("c", "d").depth == 2
+
+
 def test_a_new_durable_subscription_can_begin_with_what_is_kept() -> None:
     stepped = keeping("fixed-count", recovery_count=2)
     publish(stepped, "1", "2", "3")

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from quire.protocols.stomp.encoder import encode_frame
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers, settings
 from tests.unit.broker.subscribing import error_of, publish, subscribe, subscribed
@@ -53,6 +54,42 @@ def test_a_new_durable_subscription_is_confirmed_when_it_is_stored_and_a_known_o
     client.subscribe("", headers={**durable, "receipt": "known"})
     stepped.turn()
     assert client.receipts() == ["known"]
+
+
+@pytest.mark.parametrize(
+    ("sent_to", "headers"),
+    [
+        ("/topic/t", {"activemq.subscriptionName": "s"}),
+        ("/topic/t", {}),
+        ("/topic/t", {"destination": "/topic/*"}),
+        ("/topic/VirtualTopic.t", {"destination": "/queue/Consumer.a.VirtualTopic.t"}),
+        ("/stream/s", {"group": "g"}),
+        ("/stream/s", {}),
+    ],
+    ids=["durable", "plain", "wildcard", "virtual topic", "group", "reader"],
+)
+@pytest.mark.parametrize("under_way", [False, True])
+@pytest.mark.parametrize("others", [False, True])
+def test_a_subscription_begins_behind_what_its_connection_sent_before(
+    sent_to: str, headers: dict[str, str], *, under_way: bool, others: bool
+) -> None:
+    stepped = SteppedBroker()
+    if others:
+        other = stepped.connect(headers={"client-id": "other"})
+        other.subscribe("", headers={"destination": sent_to, "activemq.subscriptionName": "s", "group": "other"})
+        stepped.run()
+    client = stepped.connect(headers={"client-id": "c"})
+    if under_way:
+        client.send("", b"0", {"destination": sent_to})
+        stepped.run_turns()
+    frames = [
+        encode_frame(b"SEND", {"destination": sent_to}, b"1"),
+        encode_frame(b"SUBSCRIBE", {"destination": sent_to, "id": "0", "ack": "client-individual", **headers}),
+        encode_frame(b"SEND", {"destination": sent_to}, b"2"),
+    ]
+    client.feed(b"".join(frames))
+    stepped.run()
+    assert (client.messages(), client.errors()) == ([b"2"], [])
 
 
 @pytest.mark.parametrize("header", ["activemq.noLocal", "no-local"])

@@ -44,6 +44,32 @@ def test_they_are_kept_over_the_end_of_the_connection_and_of_the_broker() -> Non
 
 
 @pytest.mark.parametrize(
+    ("sent_to", "consumed", "name"),
+    [
+        (T, T, "s"),
+        (T, T, None),
+        (T, ActiveMQTopic("*"), "s"),
+        (T, ActiveMQTopic("*"), None),
+        (ActiveMQTopic("VirtualTopic.t"), ActiveMQQueue("Consumer.a.VirtualTopic.t"), None),
+        (ActiveMQTopic("stream://s"), ActiveMQTopic("stream://s"), "g"),
+        (ActiveMQTopic("stream://s"), ActiveMQTopic("stream://s"), None),
+    ],
+)
+def test_a_subscription_begins_behind_what_its_connection_sent_before(
+    sent_to: ActiveMQDestination, consumed: ActiveMQDestination, name: str | None
+) -> None:
+    rig = Rig()
+    client = rig.client(client_id="c")
+    client.tell(
+        client.message("1", sent_to),
+        client.consumer_info(consumed, subscription_name=name),
+        client.message("2", sent_to),
+    )
+    rig.run()
+    assert (client.messages(), client.errors()) == (["2"], [])
+
+
+@pytest.mark.parametrize(
     "destination",
     [T, ActiveMQTopic("prices.>"), ActiveMQTopic("stream://s")],
     ids=["a topic", "a pattern", "a group of a stream"],
