@@ -1,6 +1,7 @@
 """What browsers of queues and of streams share: a consumer that is shown messages and takes none of them.
 
-It reads through snapshots beside all cursors, a bounded piece a turn, and only while its connection takes output.
+It is shown what was sent before it came, and nothing that is sent later. It reads through snapshots beside all cursors,
+a bounded piece a turn, and only while its connection takes output.
 """
 
 from abc import ABC, abstractmethod
@@ -60,14 +61,9 @@ class Browsed(ABC):
         self._has_begun = self._is_done = False
 
     def begin(self) -> None:
-        """Begin to show messages: those that are there now, and no later ones."""
+        """Begin to show messages: the commit is done that has what was sent before the browser came."""
         self._has_begun = True
-        self._note_end()
         self.wake()
-
-    @abstractmethod
-    def _note_end(self) -> None:
-        """Note what is there now."""
 
     @abstractmethod
     def _show(self, room: int) -> bool:

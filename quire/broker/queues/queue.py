@@ -53,6 +53,11 @@ class Queue(LaneDispatch):
         policy = self.core.settings.policies.of(self.destination)
         self.take_policy(policy, self.core.ledger.of(self.destination), policy.memory_limit)
 
+    @property
+    def next_sequence(self) -> int:
+        """The sequence of the next message."""
+        return self._next_sequence
+
     # A message comes in.
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:

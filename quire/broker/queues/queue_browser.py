@@ -14,7 +14,7 @@ from quire.message import Message
 from quire.selectors import Selector
 
 if TYPE_CHECKING:
-    from quire.broker.queues.lane_dispatch import LaneDispatch
+    from quire.broker.queues.queue import Queue
     from quire.broker.queues.queue_lane import QueueLane
 
 
@@ -22,7 +22,7 @@ class Browser(Browsed):
     """One browser of one queue."""
 
     def __init__(
-        self, queue: "LaneDispatch", session: Session, *, id: str, number: int, ack: AckMode, prefetch: int,
+        self, queue: "Queue", session: Session, *, id: str, number: int, ack: AckMode, prefetch: int,
         selector: Selector | None, ended: Callable[[int], None],
     ) -> None:  # fmt: skip
         super().__init__(
@@ -30,13 +30,8 @@ class Browser(Browsed):
             selector=selector, ended=ended,
         )  # fmt: skip
         self._queue = queue
-        self._last = self._next = 0
-        self._lanes: list[QueueLane] = []
-
-    def _note_end(self) -> None:
-        """Note what is in the queue now."""
-        self._last = self._queue.locator.last
-        self._lanes = list(self._queue.lanes)
+        self._last, self._next = queue.next_sequence - 1, 0
+        self._lanes = list(queue.lanes)
 
     def _show(self, room: int) -> bool:
         """Read a piece and show what of it is wanted; False at the end of the queue."""

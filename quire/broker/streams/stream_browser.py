@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 from quire.broker.core.subscription import AckMode, Session
 from quire.broker.queues.browsed import LEAST_PIECE, PIECE, PIECE_BYTES, Browsed
-from quire.broker.streams.range_reads import read_range
 from quire.errors import StoreCorrupt
 from quire.selectors import Selector
+from quire.store.positions import sound_page
 
 if TYPE_CHECKING:
     from quire.broker.streams.stream import Stream
@@ -30,15 +30,9 @@ class StreamBrowser(Browsed):
         )  # fmt: skip
         self._stream = stream
         self._number_of = number_of
-        self._ranges: list[tuple[int, int, int]] = []
-
-    def _note_end(self) -> None:
-        """Note from where to where each partition is shown; the first of them is last."""
-        self._ranges = [
-            (partition.index, partition.head, partition.announced + 1)
-            for partition in reversed(self._stream.partitions)
-            if partition.head
-        ]
+        self._ranges: list[tuple[int, int, int]] = []  # from where to where each partition is shown; the first is last
+        for partition in reversed(stream.partitions):
+            self._go_on(partition.index, 1, partition.next_sequence)
 
     def _show(self, room: int) -> bool:
         """Read a piece and show what of it is wanted; False at the end of the stream."""
@@ -48,13 +42,17 @@ class StreamBrowser(Browsed):
         selector, lane = self.subscription.selector, self._stream.partitions[index].lane
         limit = min(PIECE, room if selector is None else max(room, LEAST_PIECE))
         try:
-            found = read_range(self.core.store, lane, first, until, max_messages=limit, max_bytes=PIECE_BYTES)
+            with self.core.store.snapshot() as reader:
+                messages, is_done = sound_page(reader, lane, first, until, PIECE_BYTES, limit)
         except StoreCorrupt as damage:
             self._damaged += 1
             self._go_on(index, damage.data["sequence"] + 1, until)
             return True
-        wanted = [message for message in found.messages if selector is None or selector.matches(message)]
-        self._go_on(index, wanted[room].sequence if len(wanted) > room else found.next, until)
+        wanted = [message for message in messages if selector is None or selector.matches(message)]
+        if len(wanted) > room:
+            self._go_on(index, wanted[room].sequence, until)
+        elif not is_done:
+            self._go_on(index, messages[-1].sequence + 1, until)
         for message in wanted[:room]:
             message.sequence = self._number_of(message.sequence, index)
         self._give(wanted[:room])

@@ -106,6 +106,23 @@ def test_what_its_own_connection_sent_before_is_shown() -> None:
     assert shown(client) == numbers(0, 1, 2)
 
 
+@pytest.mark.parametrize("prioritized", [False, True])
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_what_comes_after_it_in_the_same_commit_is_not_shown(*, prioritized: bool, persistent: str) -> None:
+    stepped = filled(1, policy={"prioritized_messages": prioritized})
+    stepped.connect().send("q", b"1")
+    stepped.run_turns()
+    client = stepped.connect()
+    client.send("q", b"2", {"persistent": persistent})
+    client.subscribe("q", "auto", headers={"browser": "true"})
+    client.send("q", b"later", {"persistent": persistent, "priority": "9"})
+    stepped.run_turns()
+    stepped.connect().send("q", b"later", {"persistent": persistent})
+    stepped.run()
+    assert shown(client) == numbers(0, 1, 2)
+    assert stepped.queue("q").depth == 5
+
+
 def test_there_is_no_cap() -> None:
     stepped = filled(3 * PIECE + 1)
     assert shown(browsing(stepped)) == numbers(*range(3 * PIECE + 1))

@@ -52,6 +52,7 @@ LOOKS_INSIDE = {
     "test_a_lost_connection_is_a_failed_delivery_of_the_oldest_message",
     "test_a_client_that_goes_leaves_nothing_of_its_transactions",
     "test_sends_in_branches_that_do_not_exist_are_refused_and_leave_nothing_behind",
+    "test_a_browser_is_shown_nothing_that_was_sent_after_it",
 }
 """They look into the session of the client, which has nothing at the entry, or at a moment inside a turn."""
 

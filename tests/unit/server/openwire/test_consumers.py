@@ -11,6 +11,7 @@ from quire.protocols.openwire.commands import (
     ConsumerControl,
     MessageDispatch,
     RemoveInfo,
+    Response,
     TransactionType,
 )
 from quire.protocols.openwire.structures import (
@@ -266,6 +267,21 @@ def test_a_browser_is_shown_what_was_sent_right_before_it() -> None:
     client.tell(client.message("1"), client.consumer_info(browser=True))
     rig.run()
     assert client.messages() == ["1", None]
+
+
+def test_a_browser_is_shown_nothing_that_was_sent_after_its_answer() -> None:
+    rig, client = with_messages(1)
+    client.send("1")
+    client.tell(client.message("2"))
+    rig.run_turns()
+    client.tell(client.message("3"))
+    client.request(client.consumer_info(browser=True))
+    rig.turn()
+    assert len(client.take(Response)) == 1
+    client.tell(client.message("later"))
+    rig.client().send("later")
+    assert client.messages() == ["0", "1", "2", "3", None]
+    assert rig.depth() == 6
 
 
 def test_consumers_that_go_leave_nothing_behind() -> None:

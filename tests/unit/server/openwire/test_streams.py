@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from quire.broker.streams.groups.group import Group
 from quire.cursors.ack_set import AckSet
+from quire.errors import StoreFull
 from quire.protocols.openwire.commands import (
     AckType,
     ConsumerControl,
@@ -741,6 +742,20 @@ def test_a_browser_is_shown_everything_and_takes_nothing(kind: type[ActiveMQDest
     assert [place(dispatch) for dispatch in shown[:-1]] == [(0, 1), (0, 2), (1, 1), (1, 2), (1, 3)]
     assert texts(shown)[-1] is None
     assert not client.errors()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_browser_is_shown_nothing_that_was_sent_after_it(*, fails: bool) -> None:
+    broker = rig(partitions=1)
+    client, other = broker.client(), broker.client()
+    client.send("0", destination=S)
+    other.tell(other.message("1", S))
+    client.tell(client.consumer_info(S, browser=True))
+    other.tell(other.message("later", S))
+    broker.run_turns()
+    broker.commit(StoreFull("full") if fails else None)
+    broker.run()
+    assert texts(given(client)) == (["0", None] if fails else ["0", "1", None])
 
 
 def test_a_browser_with_a_selector_is_shown_what_matches() -> None:
