@@ -224,6 +224,10 @@ class ConnectedSession(Session):
         self.user_id = user if self._core.settings.security.user_id else ""
         return False
 
+    def _log_out(self) -> None:
+        """The client is to show anew who it is, if it introduces itself again."""
+        self._login, self._has_shown = None, False
+
     def _known(self, outcome: Access | QuireError) -> None:
         """It is known who the client is."""
         self._login = outcome

@@ -6,6 +6,7 @@ this says comes back as the frames that the client gets. The relay reads of them
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from quire.errors import QuireError, ShardMoved
@@ -46,7 +47,7 @@ from quire.server.cluster.openwire_relay_consumers import OpenWireRelayConsumers
 from quire.server.cluster.openwire_relay_durables import OpenWireRelayDurables
 from quire.server.cluster.openwire_relay_frames import RelayedMessage, Route
 from quire.server.cluster.openwire_relay_part import Part, RemotePart
-from quire.server.cluster.openwire_relay_parts import OpenWireRelayParts, RelayedClient
+from quire.server.cluster.openwire_relay_parts import Answers, OpenWireRelayParts, RelayedClient, first_error
 from quire.server.cluster.openwire_relay_routes import OpenWireRelayRoutes
 from quire.server.cluster.openwire_relay_sends import OpenWireRelaySends
 from quire.server.cluster.openwire_relay_transactions import OpenWireRelayTransactions
@@ -139,7 +140,12 @@ class OpenWireRelay:
         if isinstance(id, SessionId):
             self.consumers.session_closed(id, info.last_delivered_sequence_id)
             self._sends.session_closed(id)
-        return self.parts.ask_and_answer(dict.fromkeys(known, info), info)
+        return self.parts.ask(dict.fromkeys(known, info), partial(self._removed, info))
+
+    def _removed(self, info: RemoveInfo, answers: Answers) -> None:
+        """All shards have removed a session, or the connection, which the client may open anew now."""
+        self.parts.answer(info, first_error(answers))
+        self._client.go_on()
 
     def _shut_down(self, command: ShutdownInfo) -> bool | None:
         """The client goes: its shards end what they have to do first."""

@@ -154,6 +154,11 @@ class OpenWireRelayParts:
         """This process, and the shards that the client has to do with."""
         return [self.own, *self.opened.values()]
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether any of them has still to answer."""
+        return any([part.asked for part in self.known()])
+
     def _introduced(self, answer: Response) -> None:
         """A shard has answered to the client's introduction."""
         if isinstance(answer, ExceptionResponse) and not self._client.is_closed:

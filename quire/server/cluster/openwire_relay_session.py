@@ -8,7 +8,14 @@ from quire.destination import Destination
 from quire.errors import QuireError, ShardMoved
 from quire.message import Message as Stored
 from quire.protocols.openwire.codec import Decoder
-from quire.protocols.openwire.commands import Command, ConnectionControl, ConnectionInfo, ExceptionResponse, Response
+from quire.protocols.openwire.commands import (
+    Command,
+    ConnectionControl,
+    ConnectionInfo,
+    ExceptionResponse,
+    Response,
+    ShutdownInfo,
+)
 from quire.protocols.openwire.plain_frames import PlainMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, BaseCommand, ConsumerId, ProducerId
 from quire.protocols.openwire.wire_format import WireFormat
@@ -38,6 +45,7 @@ class OpenWireRelaySession(OpenWireStepSession):
     _relay: OpenWireRelay | None = None
     _claim: Response | None = None  # what the shard has answered that decides about the client id
     _is_claiming = False
+    _was_removed = False  # the client has taken back the connection that the relay is for
     _told: str | None = None  # the brokers that it was told of
     _decoder: RelayDecoder
 
@@ -113,7 +121,7 @@ class OpenWireRelaySession(OpenWireStepSession):
         if type(command) is PlainMessage and command.transaction_id is None:
             return super()._take(command)
         try:
-            if relay is None or self.client_id is None:
+            if relay is None or (self.client_id is None and not isinstance(command, ShutdownInfo)):
                 taken = self._connect(command) if isinstance(command, ConnectionInfo) else None
             else:
                 self._acknowledgements.settle()
@@ -128,6 +136,8 @@ class OpenWireRelaySession(OpenWireStepSession):
 
     def _connect(self, info: ConnectionInfo) -> bool | None:
         """The client connects: the shard decides that its client id falls to whether it may have it."""
+        if self._was_removed and not self._renew():
+            return False
         if self._must_wait(info):
             return False
         if self._relay is None:
@@ -147,6 +157,21 @@ class OpenWireRelaySession(OpenWireStepSession):
             self.end_soon()
             return True
         return None
+
+    def removed(self, last_seen: int) -> None:
+        """The client has taken its connection back."""
+        super().removed(last_seen)
+        self._was_removed = True
+
+    def _renew(self) -> bool:
+        """The client introduces itself anew: the shards of its last connection go, once they have said all."""
+        if self._relay is not None:
+            if self._relay.parts.is_asked:
+                return False
+            self._relay.close()
+            self._decoder.forget_routes()
+        self._relay, self._claim, self._is_claiming, self._was_removed = None, None, False, False
+        return True
 
     def _claimed(self, answer: Response) -> None:
         """The shard has answered whether the client may have its client id."""

@@ -65,13 +65,15 @@ class Admission:
         self._waiting.setdefault(host, {})[visitor] = begin
 
     def logged_in(self, visitor: Visitor, user: str) -> None:
-        """A client has logged in."""
-        if not visitor.is_counted or visitor.user:
+        """A client has logged in, perhaps anew as another user."""
+        if not visitor.is_counted or visitor.user == user:
             return
         if user:
             at_most = self.limits.connections_per_user
             self._check(self._users[user], at_most, "connections_per_user", f"connections of user {user!r} are open")
             self._users[user] += 1
+        if visitor.user:
+            _take_one(self._users, visitor.user)
         visitor.user = user
         self._end_turn(visitor)
 

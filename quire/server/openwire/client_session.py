@@ -57,6 +57,10 @@ class ClientSession(ConnectedSession):
         """The client has said who it is. Another socket with the same id is its old one, and goes."""
 
     @abstractmethod
+    def removed(self, last_seen: int) -> None:
+        """The client has taken its connection back; it may introduce itself anew over the same socket (ActiveMQ)."""
+
+    @abstractmethod
     def end_soon(self) -> None:
         """Close, when the client has had the time to read why."""
 

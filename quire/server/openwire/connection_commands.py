@@ -275,8 +275,8 @@ class ConnectionCommands:
                 self._remove_producer(producer)
         elif isinstance(id, ProducerId):
             self._remove_producer(id)
-        elif isinstance(id, ConnectionId):
-            self._session.leave("the connection was closed", last_seen)
+        elif isinstance(id, ConnectionId) and id.value == self._session.connection_id:
+            self._session.removed(last_seen)
 
     def _remove_producer(self, id: ProducerId) -> None:
         producer = self._producers.pop(id, None)

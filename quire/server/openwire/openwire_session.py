@@ -220,7 +220,7 @@ class OpenWireSession(ClientSession):
     def _must_wait(self, command: Command) -> bool:
         """Whether input waits: for a login, for a deletion, or until it is found what a transaction is about."""
         if isinstance(command, ConnectionInfo):
-            return not self.is_logged_in and self._must_log_in(command.user_name, command.password)
+            return self.client_id is None and self._must_log_in(command.user_name, command.password)
         if isinstance(command, DestinationInfo) and self._commands.is_deleting(command):
             self._core.steps.add(self._go_on, "the deletion of a destination")
             return True
@@ -275,7 +275,7 @@ class OpenWireSession(ClientSession):
 
     def _failed(self, command: Any, error: QuireError) -> None:
         """A command failed: the client is told, and the transaction it is part of fails with it."""
-        if isinstance(command, ConnectionInfo) and not self.is_logged_in:
+        if isinstance(command, ConnectionInfo) and self.client_id is None:
             self.end_soon()
         thrown = throwable(error, self.package, xa=is_xa(command))
         if getattr(command, "response_required", False):
@@ -426,14 +426,24 @@ class OpenWireSession(ClientSession):
 
     def closed(self) -> None:
         """The connection is gone, with or without a goodbye before."""
-        was_closed = self.is_closed
         super().closed()
         self._connect_timer.cancel()
-        self.leave("the consumer's connection was lost")
+        self._forget_connection("the consumer's connection was lost")
+
+    def removed(self, last_seen: int) -> None:
+        """The client has taken its connection back; it may introduce itself anew over the same socket (ActiveMQ)."""
+        self._forget_connection("the connection was closed", last_seen)
+        self._forget_sends()
+        self._log_out()
+
+    def _forget_connection(self, cause: str, last_seen: int = -2) -> None:
+        """The connection is over, and all that belongs to it."""
+        self.leave(cause, last_seen)
         if self._by_id.get(self.connection_id) is self:
             del self._by_id[self.connection_id]
-        if self.client_id is not None and not was_closed and self.is_announced:
-            self._broker.advisories.connection_stopped(self, self.client_id)
+        client_id, self.client_id, self.connection_id = self.client_id, None, ""
+        if client_id is not None and self.is_announced:
+            self._broker.advisories.connection_stopped(self, client_id)
 
     def leave(self, cause: str, last_seen: int = -2) -> None:
         """The client goes: its transactions, its consumers, what belongs to its connection."""

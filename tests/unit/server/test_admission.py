@@ -45,6 +45,20 @@ def test_the_next_one_begins_when_one_has_logged_in_or_gone() -> None:
     assert (line.admission.open, line.admission.before_login, line.admission.waiting) == (1, 1, 0)
 
 
+def test_a_connection_that_logs_in_anew_counts_to_its_last_user_only() -> None:
+    line = Line(connections_per_user=1)
+    first, second = line.come("1"), line.come("2")
+    first.logged_in("alice")
+    first.logged_in("alice")
+    first.logged_in("bob")
+    second.logged_in("alice")
+    with pytest.raises(TooManyConnections):
+        first.logged_in("alice")
+    assert first.user == "bob"
+    first.left()
+    line.come("3").logged_in("bob")
+
+
 def test_an_address_with_many_leaves_the_others_their_turn() -> None:
     line = Line(unauthenticated=10, unauthenticated_per_address=2)
     visitors = [line.come(f"a{number}", "a") for number in range(5)]

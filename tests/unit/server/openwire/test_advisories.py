@@ -15,7 +15,7 @@ from quire.protocols.openwire.commands import (
 )
 from quire.protocols.openwire.messages import ActiveMQMessage, ActiveMQTextMessage
 from quire.protocols.openwire.primitives import read_map
-from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic
+from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, ConnectionId
 from quire.protocols.openwire.wire_fields import Structure
 from tests.unit.broker.subscribing import subscribe
 from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, T
@@ -138,6 +138,18 @@ def test_a_connection_comes_and_goes() -> None:
     client.vanish()
     rig.run()
     assert the(RemoveInfo, told(hears)).object_id == info.connection_id
+
+
+def test_a_connection_that_is_taken_back_has_gone_once() -> None:
+    rig = Rig()
+    hears = listener(rig, "Connection")
+    client = rig.client(client_id="c")
+    client.done(RemoveInfo(object_id=ConnectionId(client.id)))
+    client.done(client.connection_info("d"))
+    client.done(RemoveInfo(object_id=ConnectionId(client.id)))
+    client.vanish()
+    rig.run()
+    assert [type(command) for command in told(hears)] == [ConnectionInfo, RemoveInfo, ConnectionInfo, RemoveInfo]
 
 
 def test_queues_and_topics_come_and_go_and_can_be_deleted_by_a_client() -> None:

@@ -273,6 +273,45 @@ def test_a_client_that_says_goodbye_is_answered_and_then_closed() -> None:
     assert rig.by_id == {}
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_client_that_has_taken_its_connection_back_may_introduce_itself_anew(*, waits: bool) -> None:
+    rig = Rig()
+    client = rig.client(client_id="c")
+    client.consumer(T, subscription_name="s")
+    client.send("1", destination=T)
+    temporary = client.temporary()
+    removal, info = RemoveInfo(object_id=ConnectionId(client.id)), client.connection_info("c")
+    if waits:
+        client.done(removal)
+        assert rig.by_id == {}
+        rig.client(client_id="c").vanish()
+        client.done(info)
+    else:
+        removal.response_required = info.response_required = True
+        client.tell(removal, info)
+        rig.run()
+        assert [type(answer) for answer in client.take(Response)] == [Response, Response]
+    assert list(rig.by_id) == [client.id]
+    assert client.refused(client.consumer_info(temporary)) == ("InvalidDestinationException", "invalid-destination")
+    client.tell(SessionInfo(session_id=client.session_id))
+    client.received().clear()
+    client.consumer(T, subscription_name="s")
+    assert client.messages() == ["1"]
+    client.send("2", destination=T)
+    assert (client.messages(), client.errors()) == (["2"], [])
+
+
+def test_a_client_that_has_taken_its_connection_back_can_do_nothing_before_it_introduces_itself() -> None:
+    rig = Rig()
+    client = rig.client()
+    client.done(RemoveInfo(object_id=ConnectionId("another")))
+    client.send("1")
+    client.done(RemoveInfo(object_id=ConnectionId(client.id)))
+    for command in (SessionInfo(session_id=client.session_id), client.consumer_info(), client.message("2")):
+        assert client.refused(command)[1] == "protocol-violation"
+    assert rig.depth() == 1
+
+
 def test_what_was_sent_before_the_goodbye_is_durable_and_answered() -> None:
     rig = Rig()
     client = rig.client()

@@ -307,6 +307,20 @@ def test_refused_logins_are_told_and_the_connection_ends() -> None:
     assert not client.is_open()
 
 
+def test_a_client_that_introduces_itself_anew_logs_in_anew() -> None:
+    world = World()
+    client = world.client("administrator", "ID:again")
+    client.send("1", destination=Q)
+    client.done(RemoveInfo(object_id=ConnectionId(client.id)))
+    client.done(client.connection_info(user_name="read", password=world.secrets["read"]))
+    assert client.refused(client.message("2", Q))[1] == "access-refused"
+    client.done(RemoveInfo(object_id=ConnectionId(client.id)))
+    refused = client.refused(client.connection_info(user_name="administrator", password="no"))
+    assert refused == ("JMSSecurityException", "not-authenticated")
+    world.rig.advance(3)
+    assert not client.is_open()
+
+
 def test_a_rule_that_goes_ends_the_consumer_and_not_the_connection() -> None:
     world = World()
     reader = world.client("read", "ID:reader")
