@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import select
 import sys
 import termios
 from typing import cast
@@ -17,6 +18,9 @@ WRITE_HIGH_WATER = 512 * 1024
 
 CLOSE_LIMIT = 5.0
 """How many seconds a closing connection may take to read what was written to it."""
+
+ENDED = getattr(select, "POLLRDHUP", 0)
+"""What the system is asked for, to learn that the other side has ended a connection; of a reset it tells anyway."""
 
 
 class ClientTransport(asyncio.Protocol):
@@ -127,10 +131,23 @@ class ClientTransport(asyncio.Protocol):
     @property
     def unread(self) -> int:
         """How many octets wait in the system's buffer because reading is paused; 0 while it is not."""
-        if not self._not_reading or self._closing:
-            return 0
+        return self._count_unread() if self._not_reading and not self._closing else 0
+
+    def _count_unread(self) -> int:
         count = fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.FIONREAD, bytes(4))
         return int.from_bytes(count, sys.byteorder)
+
+    @property
+    def has_ended(self) -> bool | None:
+        """Whether the client has ended the connection, though not all that came was read; None if that is not known."""
+        socket = self._transport.get_extra_info("socket")
+        if self._closing or socket is None:
+            return None
+        poll = select.poll()
+        poll.register(socket.fileno(), ENDED)
+        if poll.poll(0):
+            return True
+        return None if self._count_unread() else False  # the end may be behind what comes before
 
     def pause_reading(self, reason: str) -> None:
         """Read no more, for a reason."""

@@ -10,7 +10,7 @@ from quire.broker.broker import Broker
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.transactions.transaction import Transaction
 from quire.destination import Destination
-from quire.errors import LimitExceeded, QuireError, StoreError
+from quire.errors import InvalidHeader, LimitExceeded, QuireError, StoreError
 from quire.security import Access, Credentials, Origin
 from quire.server.connection import Connection
 from quire.server.gate import Gate
@@ -26,6 +26,12 @@ decoder, and after each piece of input that is more than a plain send or acknowl
 
 EARLY_LIMIT = 16 * 1024
 """How many bytes a client may send before it is logged in: a login has a token of some kilobytes at most."""
+
+FIRST_LOOK = 0.005
+"""After how many seconds it is looked again whether a client id is free; then each time after twice as long."""
+
+MAX_WAIT_FOR_ID = 1.0
+"""How many seconds a client waits for its client id, while the connection that has it is over, or may be."""
 
 LARGE = 1 << 20
 """Pieces of output with more bytes than this are written by themselves."""
@@ -82,6 +88,7 @@ class ConnectedSession(Session):
         self._early = 0  # so many bytes have come before the login
         self._login: Access | QuireError | None = None
         self._has_shown = False  # something to log in with
+        self._waits_since: float | None = None  # when its client id was not free, on the monotonic clock
 
     @property
     @abstractmethod
@@ -102,6 +109,11 @@ class ConnectedSession(Session):
     def unread(self) -> int:
         """How many octets have come that are not read because reading is paused."""
         return self._connection.unread
+
+    @property
+    def has_ended(self) -> bool | None:
+        """Whether its client has ended the connection, though not all that came was read; None if that is not known."""
+        return self._connection.has_ended
 
     # Input.
 
@@ -226,7 +238,31 @@ class ConnectedSession(Session):
 
     def _log_out(self) -> None:
         """The client is to show anew who it is, if it introduces itself again."""
-        self._login, self._has_shown = None, False
+        self._login, self._has_shown, self._waits_since = None, False, None
+
+    def _must_wait_for_id(self, client_id: str) -> bool:
+        """Whether a client id may be free soon: the connection that has it is over, or may be, and not read to its end.
+
+        A client that has lost its connection comes back at once, while the broker has still to read what came before.
+        """
+        other = self._broker.routing.client_ids.other(client_id, self)
+        if other is None or (has_ended := other.has_ended) is False:
+            return False
+        now = self._core.clock.monotonic()
+        if self._waits_since is None:
+            self._waits_since = now
+        waited = now - self._waits_since
+        if waited < MAX_WAIT_FOR_ID:
+            self._core.scheduler.call_later(max(waited, FIRST_LOOK), self._ask_again)
+            return True
+        if has_ended:
+            text = f"the client {client_id[:60]!r} has come back, from {self.name}"
+            other.fail(InvalidHeader(text, header="client-id"))
+        return False
+
+    def _ask_again(self) -> None:
+        """The client id may be free by now."""
+        self._go_on()
 
     def _known(self, outcome: Access | QuireError) -> None:
         """It is known who the client is."""

@@ -23,6 +23,11 @@ class Connection(Protocol):
         """How many octets have come that are not read because reading is paused; 0 while it is not."""
         ...
 
+    @property
+    def has_ended(self) -> bool | None:
+        """Whether the client has ended the connection, though not all that came was read; None if that is not known."""
+        ...
+
     def write(self, data: bytes) -> None:
         """Send bytes; they may wait in the transport's buffer."""
         ...

@@ -82,6 +82,7 @@ class RecordingConnection:
         self.closed = False
         self.paused: set[str] = set()  # the reasons not to read
         self.unread = 0
+        self.has_ended: bool | None = False  # whether the client has gone, and the broker has not been told
         self.visitor = Visitor(Admission(LimitSettings()), "stomp", "127.0.0.1")
 
     def write(self, data: bytes) -> None:

@@ -54,3 +54,19 @@ def test_users_find_the_fixture(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_it(quire_broker):\n    assert quire_broker.url.startswith('tcp://127.0.0.1:')\n")
     result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=1)
+
+
+def test_a_client_that_comes_back_at_once_gets_its_client_id() -> None:
+    frames = b"".join([b"SEND\ndestination:/queue/q\n\n" + bytes([97]) * 10_000 + b"\0" for _ in range(100)])
+    with EmbeddedBroker() as broker:
+        address = split_address(broker.stomp)
+        for _ in range(20):
+            with socket.create_connection(address, 10) as connection:
+                connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\nclient-id:c\n\n\0")
+                assert connection.recv(4096).startswith(b"CONNECTED")
+                connection.sendall(frames)
+        with socket.create_connection(address, 10) as living, socket.create_connection(address, 10) as other:
+            for connection in (living, other):
+                connection.sendall(b"CONNECT\naccept-version:1.2\nhost:/\nclient-id:c\n\n\0")
+                expected = b"CONNECTED" if connection is living else b"ERROR"
+                assert connection.recv(4096).startswith(expected)

@@ -29,6 +29,11 @@ class Session(ABC):
     user: str = ""
     writable: bool = True
 
+    @property
+    def has_ended(self) -> bool | None:
+        """Whether its client has ended the connection, and the session goes on all the same; None if not known."""
+        return False
+
     @abstractmethod
     def deliver(self, subscription: "Subscription", messages: list[Message], extra: bytes = b"") -> None:
         """Write messages to the consumer. They are in the subscription's in-flight table already."""

@@ -17,6 +17,11 @@ class ClientIds:
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
 
+    def other(self, client_id: str, session: Session) -> Session | None:
+        """Who has a client id, if it is not the connection itself."""
+        holder = self._sessions.get(client_id)
+        return None if holder is session else holder
+
     def claim(self, client_id: str, session: Session) -> None:
         """A connection takes a client id."""
         check_client_id(client_id)

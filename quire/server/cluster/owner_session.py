@@ -69,9 +69,8 @@ class OwnerSession(StompSession):
     def _lost(self, destination: Destination) -> QuireError | None:
         return super()._lost(destination) or lost_to_another(self._map, destination)
 
-    def _claim(self, client_id: str, head: Head) -> None:
-        if CLAIMS in head.headers:
-            super()._claim(client_id, head)
+    def _decides_on(self, client_id: str, head: Head) -> bool:
+        return CLAIMS in head.headers
 
     def _tell_started(self) -> None:
         """The entry has told it."""

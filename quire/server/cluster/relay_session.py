@@ -226,10 +226,9 @@ class RelaySession(StompSession):
         self._waits_for_shards = not self._relay.shard(number).is_connected
         return self._waits_for_shards
 
-    def _claim(self, client_id: str, head: Head) -> None:
-        """Take a client id, if this is the shard that knows who has it."""
-        if self._links.cluster_map.shard_of_client(client_id) == self._relay.own:
-            super()._claim(client_id, head)
+    def _decides_on(self, client_id: str, head: Head) -> bool:
+        """Whether this is the shard that knows who has a client id."""
+        return self._links.cluster_map.shard_of_client(client_id) == self._relay.own
 
     def _pass_disconnect(self, head: Head) -> Outcome:
         """The client leaves when all shards have done what it has said before."""

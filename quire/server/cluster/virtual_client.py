@@ -25,7 +25,8 @@ class VirtualTransport(asyncio.Transport):
         self._connection = connection
         self._inside = protocol
         self._pieces: deque[bytes] = deque()
-        self._is_paused = self._is_delivering = self._is_full = self._has_ended = self._is_lost = False
+        self.has_ended = False  # the entry has closed it
+        self._is_paused = self._is_delivering = self._is_full = self._is_lost = False
         self._error: QuireError | None = None
 
     # The virtual connection calls these.
@@ -44,7 +45,7 @@ class VirtualTransport(asyncio.Transport):
 
     def ended(self, error: QuireError | None) -> None:
         """The entry has closed it, or the link is lost; what was said before is read all the same, if it is read."""
-        self._has_ended = True
+        self.has_ended = True
         self._error = error
         if error is not None or self._is_full:  # output that never leaves would hold the input up for ever
             self._forget()
@@ -97,7 +98,7 @@ class VirtualTransport(asyncio.Transport):
                 self._connection.taken(len(data))
         finally:
             self._is_delivering = False
-        if self._has_ended and not self._pieces:
+        if self.has_ended and not self._pieces:
             self._lose()
 
     def _next(self) -> bytes:
@@ -150,6 +151,11 @@ class VirtualClient(ClientTransport):
         if self._session is not None:
             self._session.is_blameless = error is not None
         super().connection_lost(error)
+
+    @property
+    def has_ended(self) -> bool | None:
+        """Whether the client has ended the connection; None if its entry has not told so: it may not have seen it."""
+        return self._virtual.has_ended or None
 
     @property
     def unread(self) -> int:

@@ -220,11 +220,18 @@ class OpenWireSession(ClientSession):
     def _must_wait(self, command: Command) -> bool:
         """Whether input waits: for a login, for a deletion, or until it is found what a transaction is about."""
         if isinstance(command, ConnectionInfo):
-            return self.client_id is None and self._must_log_in(command.user_name, command.password)
+            return self.client_id is None and self._must_wait_to_connect(command)
         if isinstance(command, DestinationInfo) and self._commands.is_deleting(command):
             self._core.steps.add(self._go_on, "the deletion of a destination")
             return True
         return isinstance(command, TransactionInfo) and self._transactions.must_gather(command)
+
+    def _must_wait_to_connect(self, info: ConnectionInfo) -> bool:
+        """Whether the client has to wait for its login, or for its client id. Its own old socket goes for it."""
+        if self._must_log_in(info.user_name, info.password):
+            return True
+        is_known = info.connection_id is not None and info.connection_id.value in self._by_id
+        return not is_known and self._must_wait_for_id(info.client_id or "")
 
     def _check_early(self, command: Command) -> None:
         """See that a command may come from a client that is not connected yet, or was refused."""

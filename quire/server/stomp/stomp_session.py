@@ -148,7 +148,7 @@ class StompSession(ClientSession):
 
     def _other(self, head: Head, receipt: bytes | None, body: bytes | bytearray, receipts: list[bytes]) -> bool:
         """Do what any other frame says; False if it has to wait for room."""
-        if not self.is_logged_in and self._must_wait_for_login(head):
+        if self._state is State.CONNECTING and (self._must_wait_for_login(head) or not self._claims(head)):
             return False
         self._state = next_state(self._state, head.command)
         check_required(head, self.version)
@@ -201,7 +201,7 @@ class StompSession(ClientSession):
         """Whether CONNECT has to wait until it is known who the client is. Nothing else may come before it."""
         next_state(self._state, head.command)
         self.version = negotiate(head)
-        return self._must_log_in(head.headers.get("login"), head.headers.get("passcode"))
+        return not self.is_logged_in and self._must_log_in(head.headers.get("login"), head.headers.get("passcode"))
 
     def _forget_sends(self) -> None:
         """Ask again what the client may send to."""
@@ -213,9 +213,6 @@ class StompSession(ClientSession):
 
     def _connect(self, head: Head) -> None:
         self.version = self._decoder.version = negotiate(head)
-        if "client-id" in head.headers:
-            self._claim(head.headers["client-id"], head)
-            self.client_id = head.headers["client-id"]
         can_send, wants = (max(beat, MIN_HEART_BEAT) if beat else 0 for beat in heart_beat(head))
         self._connect_timer.cancel()
         headers = {
@@ -233,9 +230,21 @@ class StompSession(ClientSession):
             patience = can_send / 1000 * self._core.settings.stomp.heart_beat_grace
             self._heart_beat = HeartBeat(self._core, self, b"\n", wants / 1000, patience)
 
-    def _claim(self, client_id: str, head: Head) -> None:
-        """Take a client id, which one connection may have."""
-        self._broker.routing.client_ids.claim(client_id, self)
+    def _claims(self, head: Head) -> bool:
+        """Take the client id of CONNECT, which one connection may have; False if it has to wait for it."""
+        client_id = head.headers.get("client-id")
+        if client_id is None:
+            return True
+        if self._decides_on(client_id, head):
+            if self._must_wait_for_id(client_id):
+                return False
+            self._broker.routing.client_ids.claim(client_id, self)
+        self.client_id = client_id
+        return True
+
+    def _decides_on(self, client_id: str, head: Head) -> bool:
+        """Whether it is known here who has a client id."""
+        return True
 
     def _tell_started(self) -> None:
         self._broker.advisories.connection_started(self, self.client_id)

@@ -190,6 +190,40 @@ def test_a_client_id_is_for_one_connection_at_a_time() -> None:
     assert other.errors() == []
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_a_client_waits_for_its_client_id_while_its_lost_connection_is_read_to_its_end(*, held: bool) -> None:
+    stepped = SteppedBroker()
+    lost = stepped.connect(headers={"client-id": "c"})
+    lost.connection.has_ended = True
+    client = stepped.connect(headers={"client-id": "c"})
+    client.send("q", b"after", {"receipt": "r"})
+    lost.send("q", b"before")
+    stepped.run()
+    assert (client.take("CONNECTED"), client.errors(), stepped.queue("q").depth) == ([], [], 1)
+    if not held:
+        lost.vanish()
+    for _ in range(10):
+        stepped.advance(0.2 if held else 0.01)
+        stepped.run()
+    assert (len(client.take("CONNECTED")), client.receipts(), client.errors()) == (1, ["r"], [])
+    assert lost.connection.closed
+    third = stepped.connect(headers={"client-id": "c"})
+    assert third.errors() == ["invalid-header"]
+
+
+def test_a_client_that_waits_for_its_client_id_may_go() -> None:
+    stepped = SteppedBroker()
+    lost = stepped.connect(headers={"client-id": "c"})
+    lost.connection.has_ended = True
+    gone, client = (stepped.connect(headers={"client-id": "c"}) for _ in range(2))
+    gone.vanish()
+    lost.vanish()
+    stepped.advance(0.01)
+    stepped.run()
+    assert len(client.take("CONNECTED")) == 1
+    assert gone.take("CONNECTED") == []
+
+
 @pytest.mark.parametrize("leaving", ["disconnect", "vanish", "error"])
 def test_a_client_id_is_free_again_when_its_connection_ends(leaving: str) -> None:
     stepped = SteppedBroker()

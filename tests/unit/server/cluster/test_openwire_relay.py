@@ -690,14 +690,18 @@ def test_a_client_id_has_one_connection_in_the_cluster() -> None:
     first = cluster.client(others[0], client_id="me")
     for shard in range(3):
         second = cluster.members[shard].negotiated(f"second-{shard}")  # type: ignore[attr-defined]
-        answer = second.ask(second.connection_info("me"))
-        assert isinstance(answer, ExceptionResponse)
+        second.request(second.connection_info("me"))
+        cluster.advance(2, 0.1)
+        (answer,) = second.take(ExceptionResponse)
         assert thrown(answer)[0] == "InvalidClientIDException"
         cluster.advance(3)
         assert not second.is_open()
-    first.vanish()
+    last = cluster.members[others[1]].negotiated("last")  # type: ignore[attr-defined]
+    last.request(last.connection_info("me"))
     cluster.run()
-    cluster.client(others[1], client_id="me")
+    first.vanish()
+    cluster.advance(0.1, 0.01)
+    assert [type(answer) for answer in last.take(Response)] == [Response]
 
 
 # Its life.

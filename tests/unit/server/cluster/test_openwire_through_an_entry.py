@@ -37,6 +37,7 @@ MODULES: list[ModuleType] = [
 ]  # fmt: skip
 
 LOOKS_INSIDE = {
+    "test_a_client_waits_for_its_client_id_while_its_lost_connection_is_read_to_its_end",
     "test_a_refused_client_may_come_again_under_the_same_connection_id",
     "test_the_same_connection_on_a_new_socket_takes_the_place_of_the_old_one",
     "test_the_end_of_the_old_socket_leaves_the_new_one_alone",

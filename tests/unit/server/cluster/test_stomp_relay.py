@@ -238,12 +238,29 @@ def test_a_client_id_is_one_connections_in_the_whole_cluster(
         first = cluster.connect(entries[0], headers={"client-id": id})
         assert len(first.take("CONNECTED")) == 1
         second = cluster.connect(entries[1], headers={"client-id": id})
+        cluster.advance(2, 0.1)
         assert second.errors() == ["invalid-header"]
         assert second.take("CONNECTED") == []
         first.vanish()
         cluster.run()
         third = cluster.connect(entries[1], headers={"client-id": id})
         assert len(third.take("CONNECTED")) == 1
+
+
+@pytest.mark.parametrize("entries", [(0, 0), (0, 1), (1, 2)])
+def test_a_client_may_come_back_before_its_entry_has_seen_that_it_has_gone(
+    cluster: SteppedCluster, entries: tuple[int, int]
+) -> None:  # fmt: skip
+    for id in ("a", "b", "c", "d"):  # their homes are different shards
+        first = cluster.connect(entries[0], headers={"client-id": id})
+        first.connection.has_ended = True
+        second = cluster.connect(entries[1], headers={"client-id": id})
+        assert (second.take("CONNECTED"), second.errors()) == ([], [])
+        first.vanish()
+        cluster.advance(0.1, 0.01)
+        assert len(second.take("CONNECTED")) == 1
+        second.vanish()
+        cluster.run()
 
 
 def test_a_composite_send_reaches_all_parts_and_is_confirmed_once(cluster: SteppedCluster) -> None:

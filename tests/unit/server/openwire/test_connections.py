@@ -20,7 +20,7 @@ from quire.protocols.openwire.commands import (
 )
 from quire.protocols.openwire.structures import ConnectionId, ConsumerId, ProducerId, SessionId
 from quire.server.openwire.openwire_session import GOODBYE_DELAY
-from tests.unit.server.openwire.rig import Q, Rig, T, thrown
+from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, T, thrown
 
 # Who it is.
 
@@ -37,13 +37,22 @@ def test_a_connection_needs_an_id() -> None:
     assert client.refused(ConnectionInfo(client_id="c"))[1] == "protocol-violation"
 
 
+def refused(rig: Rig, client_id: str, version: str = "5.19.9") -> tuple[OpenWireClient, ExceptionResponse]:
+    """A client whose client id another one has, and its answer; from another process that takes a second."""
+    client = rig.negotiated(version=version)
+    client.request(client.connection_info(client_id))
+    rig.run()
+    rig.advance(1)
+    rig.run()
+    (answer,) = client.take(ExceptionResponse)
+    return client, answer
+
+
 @pytest.mark.parametrize(("version", "package"), [("5.19.9", "javax"), ("6.3.1", "jakarta"), ("", "javax")])
 def test_a_duplicate_client_id_is_refused_in_the_classes_of_the_client(version: str, package: str) -> None:
     rig = Rig()
     first = rig.client(client_id="same")
-    second = rig.negotiated(version=version)
-    response = second.ask(second.connection_info("same"))
-    assert isinstance(response, ExceptionResponse)
+    _, response = refused(rig, "same", version=version)
     assert response.exception is not None
     assert response.exception.class_name == f"{package}.jms.InvalidClientIDException"
     assert not first.connection.closed
@@ -59,11 +68,10 @@ def test_a_connection_without_a_client_id_is_refused(client_id: str | None) -> N
 def test_a_refused_client_has_time_to_read_why() -> None:
     rig = Rig()
     rig.client(client_id="same")
-    second = rig.negotiated()
-    second.refused(second.connection_info("same"))
-    rig.advance(GOODBYE_DELAY - 0.1)
+    second, _ = refused(rig, "same")
+    rig.advance(GOODBYE_DELAY - 1.1)
     assert not second.connection.closed
-    rig.advance(0.1)
+    rig.advance(1.1)
     assert second.connection.closed
 
 
@@ -77,8 +85,7 @@ def test_a_client_id_has_a_limited_length() -> None:
 def test_a_refused_client_can_do_nothing_more() -> None:
     rig = Rig()
     rig.client(client_id="same").send("1")
-    second = rig.negotiated()
-    second.refused(second.connection_info("same"))
+    second, _ = refused(rig, "same")
     for command in (SessionInfo(session_id=second.session_id), second.consumer_info(), second.message("2")):
         assert second.refused(command)[1] == "protocol-violation"
     assert rig.depth() == 1
@@ -110,6 +117,27 @@ def test_a_client_id_is_free_again_when_its_connection_is_gone() -> None:
     rig = Rig()
     rig.client(client_id="same").vanish()
     rig.client(client_id="same")
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_a_client_waits_for_its_client_id_while_its_lost_connection_is_read_to_its_end(*, held: bool) -> None:
+    rig = Rig()
+    lost = rig.client(client_id="c")
+    lost.connection.has_ended = True
+    client = rig.negotiated()
+    client.request(client.connection_info("c"))
+    lost.tell(lost.message("before"))
+    rig.run()
+    assert (client.take(Response), rig.depth()) == ([], 1)
+    if not held:
+        lost.vanish()
+    for _ in range(10):
+        rig.advance(0.2 if held else 0.01)
+        rig.run()
+    assert [type(answer) for answer in client.take(Response)] == [Response]
+    assert lost.connection.closed
+    third = rig.negotiated()
+    assert third.refused(third.connection_info("c"))[0] == "InvalidClientIDException"
 
 
 def test_the_same_connection_on_a_new_socket_takes_the_place_of_the_old_one() -> None:
