@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from quire.broker.dead_letter import LETTER_HEADERS
 from quire.broker.routing.addresses import Address, Scope, read_destination
+from quire.broker.transactions.transaction import Transaction
 from quire.destination import Destination
 from quire.destination_pattern import Pattern
 from quire.errors import AccessRefused, UnknownSubscription
@@ -43,6 +44,16 @@ class Guard:
             for address in addresses:
                 if address.scope is Scope.COMMON:
                     self._check(Action.WRITE, address)
+
+    def check_sent(self, transaction: Transaction) -> None:
+        """See that what was sent in a transaction may go where it goes: it is sent now, and rules may have changed.
+
+        Raises:
+            AccessRefused: it may not go to one of its destinations any more.
+        """
+        if not self.is_open:
+            for destination in {send.destination: None for send in transaction.sends}:
+                self.check_send(read_destination(destination)[0])
 
     def check_transfer(self, source: Destination, target: str, *, returns: bool = False) -> None:
         """See that messages of a queue may be brought to a destination, as ``TransferRights``.

@@ -50,6 +50,7 @@ class ShardTransactions:
             self.decisions.enlist(SpanningId(self._map.own, self._map.epoch, bytes.fromhex(id)), session)
             then()
             return False
+        session.guard.check_sent(transaction)
         if word == "prepare":
             self._prepare(Xid.parse(id), session, transaction, then)
         elif word == "decide":

@@ -165,6 +165,7 @@ class OpenWireTransactions:
 
     def _commit(self, id: LocalTransactionId) -> None:
         known = self._open(id)
+        known.failure = known.failure or self._refusal(known.transaction)
         if known.failure is not None:
             known.transaction.abandon()
             del self._local[id]
@@ -216,10 +217,22 @@ class OpenWireTransactions:
         return branch
 
     def _check_branch(self, id: XATransactionId) -> None:
-        """See that nothing in a branch has failed; else it is rolled back."""
-        if (failure := self._failed_branches.pop(id, None)) is not None:
-            self._broker.xa.branch(xid_of(id)).roll_back(redelivered_by_client=True)
+        """See that nothing in a branch has failed, and that it may send what it sends; else it is rolled back."""
+        branch = self._broker.xa.branch(xid_of(id))
+        failure = self._failed_branches.pop(id, None)
+        if failure is None and branch.unprepared is not None:
+            failure = self._refusal(branch.unprepared)
+        if failure is not None:
+            branch.roll_back(redelivered_by_client=True)
             raise _failed(id, failure)
+
+    def _refusal(self, transaction: Transaction) -> QuireError | None:
+        """Why the client may not send any more what it has sent in a transaction; None if it may."""
+        try:
+            self._session.guard.check_sent(transaction)
+        except QuireError as error:
+            return error
+        return None
 
     def leave(self) -> None:
         """The connection ends: what was acknowledged in them is in flight as before."""

@@ -45,7 +45,9 @@ class StompTransactions:
     def commit(self, head: Head) -> None:
         """A COMMIT frame."""
         name = head.headers["transaction"]
-        self.named(name).commit()
+        transaction = self.named(name)
+        self._session.guard.check_sent(transaction)
+        transaction.commit()
         del self._open[name]
         self._broker.core.sent(self._session)
 

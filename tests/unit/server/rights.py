@@ -44,6 +44,13 @@ def secure(stepped: SteppedBroker) -> dict[str, str]:
     return secrets
 
 
+def deny_writes(stepped: SteppedBroker, destination: str = "q") -> None:
+    """Nobody may send to a destination any more."""
+    accounts = stepped.security.accounts
+    denied = read_rules([{"subject": "*", "deny": ["write"], "destination": destination}], "test")
+    accounts.take(replace(accounts.settings, rules=(*accounts.settings.rules, *denied)), accounts.state)
+
+
 def end_proofs(stepped: SteppedBroker) -> None:
     """The token of one user has ended, and that of another is taken away: their connections end at once."""
     stepped.advance(2)

@@ -17,6 +17,7 @@ from tests.unit.server.rights import (
     READ,
     REFUSED,
     WRITE,
+    deny_writes,
     end_proofs,
     secure,
 )
@@ -199,3 +200,23 @@ def test_each_user_may_do_what_the_table_says(row: Row) -> None:
     codes = {code for name in LOGIN for code in outcomes[name]}
     allowed = {"access-refused", "invalid-destination", "unknown-message", "unknown-subscription"}
     assert codes <= (allowed if row.who in (NOBODY, MANAGE) or row.client_id else {"access-refused"})
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_a_transaction_is_refused_whole_if_something_in_it_may_not_be_sent_any_more(*, settled: bool) -> None:
+    world = World()
+    client = world.connect("allowed")
+    client.frame("BEGIN", {"transaction": "t"})
+    for destination in ("/queue/new", Q):
+        client.frame("SEND", {"destination": destination, "transaction": "t"}, b"x")
+    before = world.stepped.queue("q").depth
+    deny_writes(world.stepped)
+    if settled:
+        world.stepped.run()
+    client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+    world.stepped.run()
+    (error,) = client.take("ERROR")
+    assert (error.headers["code"], error.headers["receipt-id"]) == ("access-refused", "r")
+    assert client.connection.closed
+    assert [world.stepped.queue(name).depth for name in ("q", "new")] == [before, 0]
+    assert world.stepped.broker.core.transaction_bytes == 0

@@ -9,7 +9,7 @@ from quire.settings.rules import read_rules
 from quire.settings.users import read_users
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from quire.testing.stepped_cluster import SteppedCluster
-from tests.unit.server.rights import secure
+from tests.unit.server.rights import deny_writes, secure
 
 
 class SecureCluster:
@@ -61,6 +61,23 @@ def test_consumers_end_at_the_owner_when_its_rules_change() -> None:
     deny_all(secured.owner)
     secured.cluster.run()
     assert client.errors() == ["access-refused"]
+
+
+@pytest.mark.parametrize("spans", [False, True])
+def test_a_transaction_is_refused_whole_if_something_in_it_may_not_be_sent_any_more(*, spans: bool) -> None:
+    secured = SecureCluster()
+    client = secured.connect("allowed")
+    names = ["q", secured.cluster.name_at(secured.entry_number)] if spans else ["q"]
+    client.frame("BEGIN", {"transaction": "t"})
+    for name in names:
+        client.send(name, b"m", {"transaction": "t"})
+    secured.cluster.run()
+    deny_writes(secured.owner)
+    client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+    secured.cluster.run()
+    assert (client.errors(), client.receipts()) == (["access-refused"], [])
+    secured.cluster.advance(20)
+    assert [secured.cluster.owner(name).queue(name).depth for name in names] == [0] * len(names)
 
 
 def deny_all(stepped: SteppedBroker) -> None:

@@ -53,6 +53,7 @@ from tests.unit.server.rights import (
     READ,
     REFUSED,
     WRITE,
+    deny_writes,
     end_proofs,
     secure,
 )
@@ -319,6 +320,44 @@ def test_a_client_that_introduces_itself_anew_logs_in_anew() -> None:
     assert refused == ("JMSSecurityException", "not-authenticated")
     world.rig.advance(3)
     assert not client.is_open()
+
+
+def test_a_transaction_is_rolled_back_whole_if_something_in_it_may_not_be_sent_any_more() -> None:
+    world = World()
+    client = world.client("allowed", "ID:sender")
+    id = client.begin()
+    for queue in (ActiveMQQueue("new"), Q):
+        client.send("x", destination=queue, transaction_id=id)
+    before = world.rig.depth()
+    deny_writes(world.rig)
+    refused = client.ask(client.step(TransactionType.COMMIT_ONE_PHASE, id))
+    assert thrown(refused) == ("TransactionRolledBackException", "transaction-rolled-back")
+    assert (world.rig.depth(), world.rig.depth("new")) == (before, 0)
+    assert client.refused(client.step(TransactionType.COMMIT_ONE_PHASE, id))[1] == "unknown-transaction"
+    assert world.rig.broker.core.transaction_bytes == 0
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+@pytest.mark.parametrize("type", [TransactionType.PREPARE, TransactionType.COMMIT_ONE_PHASE])
+def test_a_branch_is_rolled_back_unless_it_is_prepared(type: TransactionType, *, prepared: bool) -> None:
+    world = World()
+    client = world.client("allowed", "ID:sender")
+    xid = XATransactionId(1, b"mine", b"1")
+    client.done(client.step(TransactionType.BEGIN, xid))
+    for queue in (ActiveMQQueue("new"), Q):
+        client.send("x", destination=queue, transaction_id=xid)
+    client.done(client.step(TransactionType.END, xid))
+    before = world.rig.depth()
+    if prepared:
+        client.ask(client.step(TransactionType.PREPARE, xid))
+    deny_writes(world.rig)
+    if prepared:  # its commit stands
+        client.done(client.step(TransactionType.COMMIT_TWO_PHASE, xid))
+        assert (world.rig.depth(), world.rig.depth("new")) == (before + 1, 1)
+        return
+    assert client.refused(client.step(type, xid))[1] == "transaction-rolled-back"
+    assert (world.rig.depth(), world.rig.depth("new")) == (before, 0)
+    assert client.refused(client.step(type, xid))[1] == "unknown-xid"
 
 
 def test_a_rule_that_goes_ends_the_consumer_and_not_the_connection() -> None:
