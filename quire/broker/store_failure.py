@@ -76,8 +76,7 @@ class StoreFailure:
             following.batch.marks.setdefault(key, value)
         for session in commit.senders:
             announcement.tell(session.fail, error)
-        for session, receipts in commit.receipts:
-            if session not in commit.senders:
-                following.receipts.append((session, receipts))
+        carried = [(session, receipts) for session, receipts in commit.receipts if session not in commit.senders]
+        following.receipts[:0] = carried  # before later ones of the same connections
         for call in commit.calls:
             announcement.tell(call)

@@ -282,6 +282,25 @@ def test_an_acknowledgement_of_a_failed_commit_is_confirmed_once_it_is_stored() 
     assert stepped.store.lane_state(stepped.queue("q").lanes[0].id).count == 0
 
 
+@pytest.mark.parametrize("failures", [1, 3])
+def test_receipts_keep_their_order_over_failures(failures: int) -> None:
+    stepped = filled(4)
+    receiver = consumer(stepped)
+    frames = receiver.take("MESSAGE")
+    receiver.ack(frames[0], {"receipt": "1"})
+    stepped.turn()
+    receiver.ack(frames[1], {"receipt": "2"})
+    stepped.commit(FULL)
+    receiver.ack(frames[2], {"receipt": "3"})
+    for _ in range(failures - 1):
+        stepped.advance(PROBE_INTERVAL)
+        stepped.run_turns()
+        stepped.commit(FULL)
+    receiver.ack(frames[3], {"receipt": "4"})
+    recover(stepped)
+    assert receiver.receipts() == ["1", "2", "3", "4"]
+
+
 def test_a_client_that_leaves_while_the_store_fails_does_not_keep_the_broker_busy() -> None:
     stepped = filled(1)
     producer, leaving = stepped.connect(), stepped.connect()
