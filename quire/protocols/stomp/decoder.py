@@ -33,7 +33,7 @@ BATCH = 128
 """How many events are decoded at once, at the most."""
 
 _HEAD_END = re.compile(rb"\n\r?\n")
-_EOLS = re.compile(rb"[\r\n]*")
+_BETWEEN = re.compile(rb"[\r\n\0]*")
 # Ids in printable ASCII without a backslash: they mean the same raw and unescaped. Any other id is a frame of its own.
 # The end-of-lines behind the frames of a run are the same, so one split finds the ids. An id has none of the octets of
 # what ends it, so going back finds nothing and is short. `re` keeps about 200 octets for each frame, hence the limit.
@@ -63,7 +63,7 @@ class Limits(NamedTuple):
 
 
 class Decoder:
-    """Decodes one direction of one connection. End-of-lines between frames (heart-beats) are passed over."""
+    """Decodes one direction of one connection. End-of-lines between frames (heart-beats) and NULs are passed over."""
 
     def __init__(self, limits: Limits, commands: frozenset[bytes] = CLIENT_COMMANDS) -> None:
         self.limits = limits
@@ -151,8 +151,8 @@ class Decoder:
                     events.append((_ack_run(run), None, b""))
                     position = run.end()
                     continue
-                if first == 10 or first == 13:
-                    position = _eols_end(data, position)
+                if first == 10 or first == 13 or first == 0:
+                    position = _end_between(data, position)
                     continue
             end = find(b"\n\n", position, position + known_size)
             # Without an end (-1) the block is empty, and nothing is known by that.
@@ -192,7 +192,7 @@ class Decoder:
         self._check_lines(block)
         block, receipt = self._cut_receipt(block)
         head = self._heads.get(block) or self._new_head(block)
-        if not self._may_have_body(head) and (head.content_length > 0 or data[start : start + 1] not in (b"", b"\0")):
+        if not self._may_have_body(head) and data[start : start + 1] not in (b"", b"\0"):
             raise _unwanted_body(head)
         return head, receipt, start
 
@@ -325,10 +325,11 @@ def _ack_run(run: re.Match[bytes]) -> AckRun:
     return AckRun(run.string[run.start() + len(_ACK_START) : run.end() - len(end)].split(end + _ACK_START))
 
 
-def _eols_end(data: bytes, position: int) -> int:
-    # A carriage return alone is taken for an end-of-line here: between frames it can mean nothing else.
-    eols = _EOLS.match(data, position)
-    return eols.end() if eols else position
+def _end_between(data: bytes, position: int) -> int:
+    # A carriage return alone is taken for an end-of-line here: between frames it can mean nothing else. Some clients
+    # write one more NUL behind a frame (ActiveMQ and RabbitMQ pass over it).
+    found = _BETWEEN.match(data, position)
+    return found.end() if found else position
 
 
 def _unwanted_body(head: Head) -> ProtocolViolation:

@@ -28,7 +28,8 @@ class Head:
 
     Attributes:
         command: as given.
-        content_length: the size of the body in octets; -1 when the body ends at the first NUL.
+        content_length: the size of the body in octets; -1 when the body ends at the first NUL. The header counts where
+            there may be a body: an ACK may have all headers of its MESSAGE (ActiveMQ, RabbitMQ).
         base: the head that this one is like, but for values (``SimilarHeads``); None if it was read in full.
         lines: those of a head with a base, raw; they mean the same unescaped.
     """
@@ -46,7 +47,8 @@ class Head:
         self.base = None
         self._fields: tuple[tuple[str, str], ...] | None = fields
         self._headers: dict[str, str] | None = headers
-        self.content_length = content_length(headers["content-length"]) if "content-length" in headers else -1
+        text = headers.get("content-length") if command in BODY_COMMANDS else None
+        self.content_length = -1 if text is None else content_length(text)
 
     @classmethod
     def similar(cls, base: "Head", lines: list[bytes], content_length: int) -> "Head":

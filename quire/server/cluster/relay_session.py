@@ -220,7 +220,7 @@ class RelaySession(StompSession):
         if super()._must_wait_for_login(head):
             return True
         client_id = head.headers.get("client-id")
-        if client_id is None or (number := self._links.cluster_map.shard_of_client(client_id)) == self._relay.own:
+        if not client_id or (number := self._links.cluster_map.shard_of_client(client_id)) == self._relay.own:
             return False
         self.client_id = client_id
         self._waits_for_shards = not self._relay.shard(number).is_connected

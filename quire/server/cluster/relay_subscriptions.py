@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from quire.broker.core.subscription import AckMode
 from quire.broker.routing.addresses import Address, read_destination
-from quire.broker.routing.route import whole_number
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidHeader, LimitExceeded, ShardMoved
 from quire.protocols.stomp.frames import Head
@@ -15,11 +14,10 @@ from quire.protocols.stomp.versions import Version
 from quire.server.cluster.stomp_relay import Outcome, StompRelay
 from quire.server.cluster.stomp_shard import StompShard
 from quire.server.stomp.stomp_consumers import MAX_SUBSCRIPTIONS, PULL
-from quire.server.stomp.stomp_subscribe import MAX_PREFETCH, durable_name, is_true
+from quire.server.stomp.stomp_subscribe import durable_name, is_true, read_prefetch
 from quire.settings import Policies
 
 PREFETCH = "activemq.prefetchSize"
-_PREFETCHES = (PREFETCH, "prefetch-count")
 
 MAX_GIVEN = 100_000
 """How many messages in flight of subscriptions at several shards a connection may have, if it must be known who has
@@ -201,13 +199,11 @@ class RelaySubscriptions:
 
     def _share(self, headers: Mapping[str, str], first: Address, shards: int) -> int:
         """The prefetch at each of several shards."""
-        header = next((header for header in _PREFETCHES if header in headers), None)
-        if header is not None:
-            whole = whole_number(headers, header, 0, 0, MAX_PREFETCH)
-            if not whole:
-                text = "activemq.prefetchSize:0 needs a destination at one shard: a pull from several is not possible"
-                raise InvalidHeader(text, header="destination")
-        else:
+        whole = read_prefetch(headers)
+        if whole == 0:
+            text = "activemq.prefetchSize:0 needs a destination at one shard: a pull from several is not possible"
+            raise InvalidHeader(text, header="destination")
+        if whole is None:
             policy = self._policies().of(Destination(first.kind, first.name))
             whole = policy.queue_prefetch if first.kind is DestinationKind.QUEUE else policy.topic_prefetch
         return max(whole // shards, 1)

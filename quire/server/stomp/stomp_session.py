@@ -233,7 +233,7 @@ class StompSession(ClientSession):
     def _claims(self, head: Head) -> bool:
         """Take the client id of CONNECT, which one connection may have; False if it has to wait for it."""
         client_id = head.headers.get("client-id")
-        if client_id is None:
+        if not client_id:
             return True
         if self._decides_on(client_id, head):
             if self._must_wait_for_id(client_id):

@@ -19,6 +19,7 @@ from quire.server.stomp.stomp_membership import MembershipRequest, read_membersh
 MAX_PREFETCH = 1_000_000
 """The most messages a consumer may ask to have in flight."""
 
+_ANY_PREFETCH = (1 << 31) - 1
 _NAMES = ("activemq.subscriptionName", "durable-subscription-name")
 _DURABLE = ("durable", "persistent")
 
@@ -81,13 +82,13 @@ def read_subscribe(head: Head, version: Version) -> SubscribeRequest:
         named="id" in headers,
         addresses=addresses,
         ack=_ack_mode(headers),
-        prefetch=_prefetch(headers),
+        prefetch=read_prefetch(headers),
         selector=selector(text) if text.strip() else None,
-        priority=whole_number(headers, "activemq.priority", 0, -128, 127),
+        priority=_number(headers, "activemq.priority", -128, 127) or 0,
         exclusive=is_true(headers, "activemq.exclusive"),
         no_local=is_true(headers, "activemq.noLocal") or is_true(headers, "no-local"),
         retroactive=is_true(headers, "activemq.retroactive"),
-        maximum_pending=_optional(headers, "activemq.maximumPendingMessageLimit", -1, 1 << 31),
+        maximum_pending=_number(headers, "activemq.maximumPendingMessageLimit", -1, 1 << 31),
         browser=is_true(headers, "browser"),
         durable=durable_name(headers, of_queue=addresses[0].kind is not DestinationKind.TOPIC),
         membership=read_membership(headers) if addresses[0].kind is DestinationKind.STREAM else None,
@@ -127,14 +128,23 @@ def is_true(headers: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def _optional(headers: Mapping[str, str], name: str, least: int, most: int) -> int | None:
-    return whole_number(headers, name, 0, least, most) if name in headers else None
+def _number(headers: Mapping[str, str], name: str, least: int, most: int) -> int | None:
+    """A header that is a number; None if it is none or out of its range: it is as if it were not there (ActiveMQ)."""
+    try:
+        return whole_number(headers, name, 0, least, most) if name in headers else None
+    except InvalidHeader as error:
+        text = f"a consumer of {headers['destination'][:100]!r} asked for what is not possible: {error}"
+        event("consumer.unknown-number", text, logging.WARNING)
+        return None
 
 
-def _prefetch(headers: Mapping[str, str]) -> int | None:
-    """What ActiveMQ's header says, or RabbitMQ's."""
-    prefetch = _optional(headers, "activemq.prefetchSize", 0, MAX_PREFETCH)
-    return _optional(headers, "prefetch-count", 1, MAX_PREFETCH) if prefetch is None else prefetch
+def read_prefetch(headers: Mapping[str, str]) -> int | None:
+    """What ActiveMQ's header says, or RabbitMQ's, whose 0 is no limit; None if neither says anything."""
+    prefetch = _number(headers, "activemq.prefetchSize", 0, _ANY_PREFETCH)
+    if prefetch is None:
+        prefetch = _number(headers, "prefetch-count", 0, _ANY_PREFETCH)
+        prefetch = MAX_PREFETCH if prefetch == 0 else prefetch
+    return None if prefetch is None else min(prefetch, MAX_PREFETCH)
 
 
 def _ack_mode(headers: Mapping[str, str]) -> AckMode:

@@ -54,7 +54,7 @@ def test_message_acknowledged_twice(client: Client, kind: Kind, destination: str
     assert _error(client, kind).headers["code"] == "unknown-message"
 
 
-@pytest.mark.parametrize(("name", "value"), [("activemq.prefetchSize", "-1"), ("activemq.priority", "high")])
+@pytest.mark.parametrize(("name", "value"), [("browser", "yes"), ("activemq.exclusive", "1")])
 def test_subscription_with_a_bad_header(client: Client, kind: Kind, destination: str, name: str, value: str) -> None:
     headers = {name: value} if name != "ack" else {}
     client.subscribe(destination, value if name == "ack" else "auto", headers)

@@ -77,6 +77,16 @@ FRAMES = [
     Vector("CRLF in 1.0", b"SEND\r\na:b\r\n\r\n\0", [frame("SEND", {"a": "b"})], version=Version.V1_0),
     Vector("heart-beats", b"\n\r\n\nSEND\na:b\n\n\0\n\r\n\n\nSEND\na:b\n\n\0\n", [frame("SEND", {"a": "b"})] * 2),
     Vector("heart-beats only", b"\n\n\n\r\n", []),
+    Vector("NULs between frames", b"\0SEND\na:b\n\n\0\0\n\0SEND\na:b\n\n\0\0", [frame("SEND", {"a": "b"})] * 2),
+    Vector(
+        "content-length of frames without a body",
+        b"ACK\ncontent-length:7\nid:1\n\n\0SUBSCRIBE\ncontent-length:many\nid:1\n\n\0ACK\nid:2\n\n\0",
+        [
+            frame("ACK", {"content-length": "7", "id": "1"}),
+            frame("SUBSCRIBE", {"content-length": "many", "id": "1"}),
+            frame("ACK", {"id": "2"}),
+        ],
+    ),
     Vector("receipt", b"SEND\na:b\nreceipt:7\n\n\0", [frame("SEND", {"a": "b"}, receipt=b"7")]),
     Vector("receipt first", b"SEND\nreceipt:m-7\na:b\n\n\0", [frame("SEND", {"a": "b"}, receipt=b"m-7")]),
     Vector("receipt only", b"DISCONNECT\nreceipt:\n\n\0", [frame("DISCONNECT", receipt=b"")]),
@@ -206,7 +216,7 @@ VIOLATIONS = [
     Vector("content-length in other digits", "SEND\ncontent-length:٣\n\nabc\0".encode(), [], ProtocolViolation, "'٣'"),
     Vector("body longer than content-length", b"SEND\ncontent-length:2\n\nabc\0", [], ProtocolViolation, "no NUL"),
     Vector("body of a SUBSCRIBE", b"SUBSCRIBE\nid:1\n\nx\0", [], ProtocolViolation, "SUBSCRIBE frame has no body"),
-    Vector("body by content-length", b"ACK\ncontent-length:1\n\n\0\0", [], ProtocolViolation, "ACK frame has no body"),
+    Vector("body of an ACK", b"ACK\nid:1\ncontent-length:1\n\nx\0", [], ProtocolViolation, "ACK frame has no body"),
     Vector(
         "server chooses no version",
         b"CONNECTED\nversion:9\n\n\0",

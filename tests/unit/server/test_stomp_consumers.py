@@ -13,13 +13,10 @@ from tests.unit.broker.subscribing import error_of, subscribe, subscribed
 @pytest.mark.parametrize(
     ("header", "values"),
     [
-        ("activemq.prefetchSize", ["-1", "1000001", "many", ""]),
-        ("activemq.priority", ["-129", "128", "high"]),
         ("activemq.exclusive", ["yes", "1"]),
         ("activemq.noLocal", ["yes", "true"]),
         ("no-local", ["true"]),
         ("activemq.retroactive", ["maybe"]),
-        ("activemq.maximumPendingMessageLimit", ["-2", "x"]),
         ("browser", ["yes"]),
         ("activemq.subscriptionName", ["name", ""]),
         ("durable-subscription-name", ["name"]),
@@ -28,6 +25,58 @@ from tests.unit.broker.subscribing import error_of, subscribe, subscribed
 def test_wrong_values_of_headers_are_refused(header: str, values: list[str]) -> None:
     for value in values:
         assert error_of({header: value}) == "invalid-header"
+
+
+@pytest.mark.parametrize(
+    ("header", "values"),
+    [
+        ("activemq.prefetchSize", ["-1", "many", ""]),
+        ("prefetch-count", ["-1", "many", ""]),
+        ("activemq.priority", ["-129", "128", "high"]),
+        ("activemq.maximumPendingMessageLimit", ["-2", "x"]),
+    ],
+)
+def test_a_number_that_is_not_possible_is_as_if_it_were_not_there(
+    header: str, values: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for value in values:
+        stepped = filled(1)
+        client = subscribed(stepped, "/queue/q", "client", **{header: value})
+        assert (client.messages(), client.errors()) == ([b"0"], [])
+        (subscription,) = stepped.queue("q").subscriptions
+        assert (subscription.prefetch, subscription.priority) == (1000, 0)
+        assert header in caplog.text
+
+
+@pytest.mark.parametrize("headers", [{"activemq.prefetchSize": "2147483647"}, {"prefetch-count": "0"}])
+def test_the_largest_prefetch_is_what_a_client_gets_that_asks_for_more(headers: dict[str, str]) -> None:
+    stepped = filled(1)
+    client = stepped.connect()
+    client.subscribe("q", headers=headers)
+    stepped.run()
+    assert [subscription.prefetch for subscription in stepped.queue("q").subscriptions] == [1_000_000]
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_an_acknowledgement_may_have_all_headers_of_its_message(version: str, command: str) -> None:
+    if (version, command) == ("1.0", "NACK"):
+        pytest.skip("1.0 has no NACK")
+    stepped = filled(0)
+    stepped.connect().send("q", b"hello", {"content-length": "5", "a": "b"})
+    client = stepped.connect(version)
+    client.subscribe("q")
+    stepped.run()
+    (message,) = client.take("MESSAGE")
+    assert message.headers["content-length"] == "5"
+    headers = {**message.headers, "receipt": "r"}
+    if version == "1.2":
+        headers["id"] = headers["ack"]
+    lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
+    client.feed(f"{command}\n{lines}\n\0".encode())
+    stepped.run()
+    assert (client.errors(), client.receipts()) == ([], ["r"])
+    assert stepped.queue("q").depth == (0 if command == "ACK" else 1)
 
 
 def test_a_selector_that_cannot_be_read_is_refused() -> None:

@@ -72,7 +72,7 @@ ERRORS = [
     (b"SEND\ndestination:/queue/q\npriority:high\n\n\0", "invalid-header"),
     (b"SEND\ndestination:/queue/q\nexpires:soon\n\n\0", "invalid-header"),
     (b"SUBSCRIBE\ndestination:/queue/q\n\n\0", "invalid-header"),
-    (b"SUBSCRIBE\nid:0\ndestination:/queue/q\nactivemq.prefetchSize:-1\n\n\0", "invalid-header"),
+    (b"SUBSCRIBE\nid:0\ndestination:/queue/q\nbrowser:yes\n\n\0", "invalid-header"),
     (b"UNSUBSCRIBE\nid:0\n\n\0", "unknown-subscription"),
     (b"CONNECT\naccept-version:1.2\nhost:/\n\n\0", "protocol-violation"),
     (b"NONSENSE\n\n\0", "protocol-violation"),

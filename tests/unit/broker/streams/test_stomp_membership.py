@@ -34,7 +34,6 @@ from tests.unit.broker.streams.member_rig import Member, StreamRig, by_offset, n
         ({"held": "0.0"}, "held has '0.0': up to 10000 offsets, ascending"),
         ({"held": "5-4.0"}, "held has '5-4.0': up to 10000 offsets, ascending"),
         ({"held": "1-10001.0"}, "up to 10000 offsets"),
-        ({"prefetch-count": "0"}, "prefetch-count is '0'"),
         ({"activemq.prefetchSize": "0"}, "there is no prefetch of 0"),
         ({"browser": "true"}, "it is not browsed"),
         ({"selector": "a ="}, "selector"),

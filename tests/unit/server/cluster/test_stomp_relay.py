@@ -33,7 +33,9 @@ def test_a_message_goes_over_two_entries_to_its_owner_and_back(cluster: SteppedC
     assert message.body == b"a\0b"
     assert message.headers["colour"] == "red"
     assert message.headers["destination"] == f"/queue/{queue}"
-    consumer.ack(message, {"receipt": "a"})
+    headers = {**message.headers, "id": message.headers.get("ack", ""), "receipt": "a"}
+    lines = "".join([f"{name}:{value}\n" for name, value in headers.items()])
+    consumer.feed(f"ACK\n{lines}\n\0".encode())
     cluster.run()
     assert consumer.receipts() == ["a"]
     assert cluster.members[1].queue(queue).depth == 0
