@@ -3,7 +3,7 @@
 import re
 
 from quire.errors import ProtocolViolation
-from quire.protocols.stomp.frames import UNESCAPED_COMMANDS, Head
+from quire.protocols.stomp.frames import BODY_COMMANDS, UNESCAPED_COMMANDS, Head
 from quire.protocols.stomp.versions import Version
 
 BLANKS = bytes(range(33))
@@ -16,7 +16,7 @@ _ESCAPES_1_2 = {**_ESCAPES_1_1, r"\r": "\r"}
 
 
 def parse_head(block: bytes, version: Version) -> Head:
-    r"""Read a head.
+    r"""Read a head. A header without a name is passed over where it is no part of a message (ActiveMQ, RabbitMQ).
 
     Raises:
         ProtocolViolation: a line without a colon or a name, an undefined escape, a bare carriage return in 1.2, text
@@ -33,7 +33,7 @@ def parse_head(block: bytes, version: Version) -> Head:
     lines = text[:-1].split("\n")[1:]
     parts = [line.partition(":") for line in lines]
     fields = [(name, value) for name, colon, value in parts if name and colon]
-    if len(fields) != len(lines):
+    if len(fields) != len(lines) and (command in BODY_COMMANDS or not all([colon for _, colon, _ in parts])):
         raise _no_header(command, lines)
     if version is Version.V1_0:
         fields = [(name, value.strip(_BLANKS_TEXT)) for name, value in fields]

@@ -77,6 +77,7 @@ FRAMES = [
     Vector("CRLF in 1.0", b"SEND\r\na:b\r\n\r\n\0", [frame("SEND", {"a": "b"})], version=Version.V1_0),
     Vector("heart-beats", b"\n\r\n\nSEND\na:b\n\n\0\n\r\n\n\nSEND\na:b\n\n\0\n", [frame("SEND", {"a": "b"})] * 2),
     Vector("heart-beats only", b"\n\n\n\r\n", []),
+    Vector("a header without a name", b"ACK\n:x\nid:1\n\n\0", [frame("ACK", {"id": "1"})]),
     Vector("NULs between frames", b"\0SEND\na:b\n\n\0\0\n\0SEND\na:b\n\n\0\0", [frame("SEND", {"a": "b"})] * 2),
     Vector(
         "content-length of frames without a body",
@@ -216,6 +217,8 @@ VIOLATIONS = [
     Vector("content-length in other digits", "SEND\ncontent-length:٣\n\nabc\0".encode(), [], ProtocolViolation, "'٣'"),
     Vector("body longer than content-length", b"SEND\ncontent-length:2\n\nabc\0", [], ProtocolViolation, "no NUL"),
     Vector("body of a SUBSCRIBE", b"SUBSCRIBE\nid:1\n\nx\0", [], ProtocolViolation, "SUBSCRIBE frame has no body"),
+    Vector("nameless header of a SEND", b"SEND\n:x\n\n\0", [], ProtocolViolation, "':x' is no header"),
+    Vector("no colon in an ACK", b"ACK\nid\n\n\0", [], ProtocolViolation, "'id' is no header"),
     Vector("body of an ACK", b"ACK\nid:1\ncontent-length:1\n\nx\0", [], ProtocolViolation, "ACK frame has no body"),
     Vector(
         "server chooses no version",
