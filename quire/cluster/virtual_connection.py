@@ -113,11 +113,11 @@ class VirtualConnection:
             self._closing = Closing() if error is None else Closing(error.code, str(error))
             self._ask()
 
-    def abort(self) -> None:
-        """Close it at once; what waits is dropped."""
+    def abort(self, error: QuireError | None = None) -> None:
+        """Close it at once; what waits is dropped. The other side is told the error."""
         self._drop()
         if not self.is_closed:
-            self.close()
+            self.close(error)
         elif self._closing is not None:
             self._ask()
 

@@ -10,7 +10,15 @@ from quire.broker.broker import Broker
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.transactions.transaction import Transaction
 from quire.destination import Destination
-from quire.errors import InvalidHeader, LimitExceeded, QuireError, StoreError
+from quire.errors import (
+    BrokerStopping,
+    InvalidHeader,
+    LimitExceeded,
+    QuireError,
+    ShardMoved,
+    ShardUnavailable,
+    StoreError,
+)
 from quire.security import Access, Credentials, Origin
 from quire.server.connection import Connection
 from quire.server.gate import Gate
@@ -32,6 +40,9 @@ FIRST_LOOK = 0.005
 
 MAX_WAIT_FOR_ID = 1.0
 """How many seconds a client waits for its client id, while the connection that has it is over, or may be."""
+
+OF_THE_BROKER = frozenset([error.code for error in (BrokerStopping, ShardMoved, ShardUnavailable)])
+"""Errors by which a connection ends whose client has done nothing."""
 
 LARGE = 1 << 20
 """Pieces of output with more bytes than this are written by themselves."""
@@ -323,6 +334,7 @@ class ConnectedSession(Session):
     def discard(self) -> None:
         """Drop what has gathered, and the connection with it."""
         self._output, self._output_size = [], 0
+        self.is_blameless = True
         self._connection.abort()
 
     def output_drained(self) -> None:
@@ -336,6 +348,17 @@ class ConnectedSession(Session):
         """The connection takes output again: its consumers may be given messages."""
 
     # Its end.
+
+    def end(self, code: str = "") -> None:
+        """Close: the client was told why, or its connection is not wanted any more.
+
+        Args:
+            code: of the error that it was told.
+        """
+        self.is_blameless = self.is_blameless or code in OF_THE_BROKER
+        self.flush()
+        self._connection.close()
+        self.closed()
 
     @abstractmethod
     def stop(self, error: QuireError) -> None:

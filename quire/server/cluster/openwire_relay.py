@@ -47,7 +47,7 @@ from quire.server.cluster.openwire_relay_consumers import OpenWireRelayConsumers
 from quire.server.cluster.openwire_relay_durables import OpenWireRelayDurables
 from quire.server.cluster.openwire_relay_frames import RelayedMessage, Route
 from quire.server.cluster.openwire_relay_part import Part, RemotePart
-from quire.server.cluster.openwire_relay_parts import Answers, OpenWireRelayParts, RelayedClient, first_error
+from quire.server.cluster.openwire_relay_parts import Answers, OpenWireRelayParts, RelayedClient, code_of, first_error
 from quire.server.cluster.openwire_relay_routes import OpenWireRelayRoutes
 from quire.server.cluster.openwire_relay_sends import OpenWireRelaySends
 from quire.server.cluster.openwire_relay_transactions import OpenWireRelayTransactions
@@ -192,7 +192,7 @@ class OpenWireRelay:
             self.parts.remove(part, lost)
             self._rejoin_later(is_sure=True)
         elif error is None:
-            self._client.end()
+            self._client.end(code_of(part.error) if part.error else "")
         else:
             self._client.fail(error)
 

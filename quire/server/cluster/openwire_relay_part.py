@@ -12,6 +12,7 @@ from quire.protocols.openwire.commands import (
     BrokerInfo,
     Command,
     ConnectionControl,
+    ConnectionErrorCommand,
     ConnectionInfo,
     ConsumerControl,
     DataArrayResponse,
@@ -161,6 +162,7 @@ class RemotePart(Part):
     Attributes:
         connection: the virtual connection; set before anything is flushed.
         is_used: whether the client has more here than consumers of advisories.
+        error: the last one that the shard has told the client, which answers no command; None for none.
         routes: those that messages have gone by.
         producers: those that the shard knows.
     """
@@ -173,6 +175,7 @@ class RemotePart(Part):
     ) -> None:  # fmt: skip
         super().__init__(receiver, shard, format, max_frame_size)
         self.is_used = False
+        self.error: ConnectionErrorCommand | None = None
         self.routes: set[Route] = set()
         self.producers: set[ProducerId] = set()
         self._info = info
@@ -254,12 +257,17 @@ class RemotePart(Part):
             size, self._untaken = self._untaken, 0
             self.connection.taken(size)
 
-    def close(self) -> None:
-        """The client is gone."""
+    def close(self, error: QuireError | None) -> None:
+        """The client is gone; with an error that is no fault of its own."""
         self._hold(0, -len(self._rest))
         self._rest.clear()
         self.flush()
-        self.connection.close()
+        self.connection.close(error)
 
     def _instead(self, data: bytes, start: int, end: int) -> bytes | None:
-        return b"" if data[start] in _OF_THE_CONNECTION else super()._instead(data, start, end)
+        kind = data[start]
+        if kind == ConnectionErrorCommand.TYPE:
+            error = self.read(data[start:end])
+            assert isinstance(error, ConnectionErrorCommand)
+            self.error = error
+        return b"" if kind in _OF_THE_CONNECTION else super()._instead(data, start, end)

@@ -19,6 +19,7 @@ from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay_part import Answered, OwnPart, Part, Receiver, RemotePart
 from quire.server.cluster.spanning_commit import Seat
+from quire.server.cluster.stomp_relay import ENTRY_ENDED
 from quire.server.openwire.openwire_errors import JAKARTA, throwable
 
 MOST_ASKED = 1000
@@ -34,6 +35,7 @@ class RelayedClient(Protocol):
     format: WireFormat
     package: str
     is_closed: bool
+    is_blameless: bool
     is_fault_tolerant: bool
     connection_id: str
 
@@ -49,8 +51,8 @@ class RelayedClient(Protocol):
     def fail(self, error: QuireError) -> None:
         """Tell the client what went wrong and close."""
 
-    def end(self) -> None:
-        """Close; the client was told why."""
+    def end(self, code: str = "") -> None:
+        """Close; the client was told why, by an error with this code."""
 
     def opening(self) -> Opening:
         """What other shards are told of the client."""
@@ -255,7 +257,7 @@ class OpenWireRelayParts:
         opened, self.opened = self.opened, {}
         for part in opened.values():
             part.asked.clear()
-            part.close()
+            part.close(ENTRY_ENDED if self._client.is_blameless else None)
 
 
 def first_error(answers: Answers) -> Response:
@@ -272,11 +274,11 @@ def success_anywhere(answers: Answers, absent: str) -> Response:
     return next((a for part, a in answers.items() if part not in failed), next(iter(answers.values())))
 
 
-def code_of(answer: ExceptionResponse) -> str:
-    """The code of the error that a shard has answered."""
+def code_of(answer: ExceptionResponse | ConnectionErrorCommand) -> str:
+    """The code of the error that a shard has answered or told."""
     return text_of(answer).partition(":")[0]
 
 
-def text_of(answer: ExceptionResponse) -> str:
-    """The text of the error that a shard has answered: its code comes first."""
+def text_of(answer: ExceptionResponse | ConnectionErrorCommand) -> str:
+    """The text of the error that a shard has answered or told: its code comes first."""
     return "" if answer.exception is None else answer.exception.message or ""

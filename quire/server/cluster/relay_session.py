@@ -10,7 +10,7 @@ from quire.destination import Destination
 from quire.errors import LimitExceeded, QuireError
 from quire.protocols.stomp.decoder import Event
 from quire.protocols.stomp.frames import Head
-from quire.protocols.stomp.passed_frames import head_lines, passed_frame
+from quire.protocols.stomp.passed_frames import head_lines, header_of, passed_frame
 from quire.protocols.stomp.states import State, check_required, next_state
 from quire.security import Principal
 from quire.server.cluster.front_temporaries import FrontTemporaries
@@ -94,13 +94,11 @@ class RelaySession(StompSession):
             self._transactions.forget(name)
         return True
 
-    def end(self, frame: bytes) -> None:
+    def refused(self, frame: bytes) -> None:
         """Pass on the error that an owner has told, and close."""
         if not self.is_closed:
             self.write(frame)
-            self.flush()
-            self._connection.close()
-            self.closed()
+            self.end((header_of(frame, b"code") or b"").decode())
 
     # Input.
 
@@ -238,7 +236,7 @@ class RelaySession(StompSession):
         super()._leave(cause, lost=lost)
         self._passed.clear()
         self._alike.clear()
-        self._relay.leave(lost=lost)
+        self._relay.leave(lost=lost, is_blameless=self.is_blameless)
 
     def output_drained(self) -> None:
         """The transport takes output again."""

@@ -43,6 +43,10 @@ class Outcome(Enum):
     """It has to wait: input goes on when the relay says so."""
 
 
+ENTRY_ENDED = ShardMoved("the entry has ended the client's connection, which the client has not caused")
+"""Tells other shards that a client is gone and has done nothing."""
+
+
 class Relayed(Protocol):
     """The session of the client, as its relay sees it."""
 
@@ -70,7 +74,7 @@ class Relayed(Protocol):
     def go_on(self) -> None:
         """Take input that waits for the relay."""
 
-    def end(self, frame: bytes) -> None:
+    def refused(self, frame: bytes) -> None:
         """Pass on the error that an owner has told, and close."""
 
     def fail(self, error: QuireError) -> None:
@@ -247,7 +251,7 @@ class StompRelay:
 
     def refused(self, frame: bytes) -> None:
         """The owner has told the client of an error."""
-        self._session.end(frame)
+        self._session.refused(frame)
 
     def shows(self, shard: StompShard, frame: bytes) -> bytes:
         """A MESSAGE frame of a subscription at several shards is about to be passed on."""
@@ -302,15 +306,20 @@ class StompRelay:
         shard.connection.close()
         self._session.go_on()
 
-    def leave(self, *, lost: bool) -> None:
-        """The client is gone; ``lost`` if it vanished without a word."""
+    def leave(self, *, lost: bool, is_blameless: bool) -> None:
+        """The client is gone.
+
+        Args:
+            lost: whether it vanished without a word.
+            is_blameless: whether its connection has ended by no fault of its own: shards hear of that.
+        """
         shards, self.shards = list(self.shards.values()), {}
         self._owing.clear()
         self.links.charge(-self._charged)
         self._charged = 0
         for shard in shards:
-            if lost:
-                shard.connection.abort()
+            if lost or is_blameless:
+                shard.connection.abort(ENTRY_ENDED if is_blameless else None)
             else:
                 shard.connection.write(passed_frame(b"DISCONNECT\n"))
                 shard.connection.close()

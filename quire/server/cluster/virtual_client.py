@@ -149,7 +149,7 @@ class VirtualClient(ClientTransport):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone; with an error the link is lost, and the client has done nothing."""
         if self._session is not None:
-            self._session.is_blameless = error is not None
+            self._session.is_blameless = self._session.is_blameless or error is not None
         super().connection_lost(error)
 
     @property

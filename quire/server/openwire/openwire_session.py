@@ -387,12 +387,6 @@ class OpenWireSession(ClientSession):
         self.connection_id = connection_id
         self._by_id[connection_id] = self
 
-    def end(self) -> None:
-        """Close: the client was told why, or has connected anew and this is its old socket."""
-        self.flush()
-        self._connection.close()
-        self.closed()
-
     def end_soon(self) -> None:
         """Close, when the client has had the time to read why."""
         self._core.scheduler.call_later(GOODBYE_DELAY, self._connection.close)
@@ -414,9 +408,7 @@ class OpenWireSession(ClientSession):
         """Tell the client what went wrong and close."""
         if not self.is_closed:
             self.report(error)
-            self.flush()
-            self._connection.close()
-            self.closed()
+            self.end(error.code)
 
     def end_consumer(self, subscription: Subscription, error: QuireError) -> None:
         """End one consumer: the client closes it too."""

@@ -274,9 +274,7 @@ class StompSession(ClientSession):
         """Tell the client what went wrong and close."""
         if not self.is_closed:
             self.write(error_frame(error, self.version, receipt))
-            self.flush()
-            self._connection.close()
-            self.closed()
+            self.end(error.code)
 
     def stop(self, error: QuireError) -> None:
         """The broker goes down: the consumers go in peace, and the client is told."""

@@ -111,6 +111,8 @@ def test_what_was_given_out_in_time_and_not_written_in_time_is_not_written() -> 
     stepped.run()
     frames = again.take("MESSAGE")
     assert [(frame.body, frame.headers["redelivered"]) for frame in frames] == [(b"0", "true"), (b"1", "true")]
+    (subscription,) = again.session.subscriptions.values()
+    assert [message.failures for message in subscription.in_flight.values()] == [0, 0]  # the client has done nothing
 
 
 def test_errors_are_told_while_the_lease_has_run_out() -> None:

@@ -151,6 +151,82 @@ def test_only_the_loss_of_a_client_counts_as_a_failed_delivery(event: str, count
     assert cluster.members[1].queue(name).depth == int(not counts)
 
 
+KINDS = ("queue", "durable", "group", "transaction")
+
+
+def consumed(kind: str, cluster: SteppedCluster, shard: int) -> dict[str, str]:
+    """The headers of a SUBSCRIBE frame to something of a kind that a shard has."""
+    path = {"durable": "topic", "group": "stream"}.get(kind, "queue")
+    name = next(name for n in range(1000) if cluster.shard_of(f"{path}://{(name := f'x{n}')}") == shard)
+    headers = {"destination": f"/{path}/{name}", "id": f"{kind}-{shard}", "ack": "client-individual"}
+    more = {"durable": {"activemq.subscriptionName": "s"}, "group": {"group": "g", "start": "earliest"}}
+    return headers | more.get(kind, {})
+
+
+def failures(cluster: SteppedCluster) -> list[int]:
+    """How many failed deliveries count of each message that consumers have."""
+    return [
+        message.failures
+        for member in cluster.members.values()
+        for session in member.sessions.values()
+        for subscription in session.subscriptions.values()
+        for message in subscription.in_flight.values()
+    ]
+
+
+def lose(cluster: SteppedCluster, event: str, name: str) -> None:
+    """Shard 1, which has a queue, is lost in one of several ways."""
+    match event:
+        case "kill":
+            cluster.kill(1)
+        case "stop":
+            cluster.stop(1)
+        case "cut":
+            cluster.cut(1)
+            cluster.advance(7)
+        case "pin":
+            cluster.pin(queue(name), 2)
+            cluster.run()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("event", ["kill", "stop", "cut", "pin", "client"])
+def test_what_a_client_has_of_other_shards_does_not_fail_when_one_is_lost(kind: str, event: str) -> None:
+    """Neither at its entry nor at a third shard: only the client's own end counts there."""
+    cluster = SteppedCluster(3, settings({"rebalance_initial_delay": 0.0, "retry_delays": "0s"}))
+    at_all = [consumed(kind, cluster, shard) for shard in (0, 2)]
+    lost = cluster.name_at(1, "lost")
+    client = cluster.connect(0, headers={"client-id": "c"})
+    client.subscribe(lost, id="lost")
+    client.send(lost, b"m")
+    for headers in at_all:
+        client.frame("SUBSCRIBE", headers)
+        cluster.advance(3)
+        client.frame("SEND", {"destination": headers["destination"]}, b"m")
+    cluster.advance(3)
+    messages = client.take("MESSAGE")
+    assert len(messages) == 3
+    if kind == "transaction":
+        client.frame("BEGIN", {"transaction": "t"})
+        for message in messages:
+            client.ack(message, {"transaction": "t"})
+        cluster.run()
+    if event == "client":
+        client.vanish()
+    else:
+        lose(cluster, event, lost)
+    cluster.run()
+    assert client.connection.closed
+    if 1 not in cluster.members:
+        cluster.start(1)
+    again = cluster.connect(0, headers={"client-id": "c"})
+    for headers in at_all:
+        again.frame("SUBSCRIBE", headers)
+    cluster.advance(30)
+    assert len(again.messages()) == 2
+    assert failures(cluster) == [int(event == "client")] * 2
+
+
 def test_a_pinned_destination_is_where_the_pin_says(cluster: SteppedCluster) -> None:
     name = cluster.name_at(1)
     producer, consumer, here = cluster.connect(0), cluster.connect(2), cluster.connect(1)

@@ -723,6 +723,49 @@ def test_a_lost_shard_ends_the_clients_that_use_it_and_no_others() -> None:
     assert cluster.depth(2, cluster.queue(2)) == 1
 
 
+@pytest.mark.parametrize("event", ["kill", "stop", "cut", "pin", "client"])
+def test_what_a_client_has_of_other_shards_does_not_fail_when_one_is_lost(event: str) -> None:
+    """Not at its entry, nor at a third shard. Streams, since Java clients count failures of queues themselves."""
+    cluster = OpenWireCluster(3, policy={"rebalance_initial_delay": 0.0, "retry_delays": "60s"})
+    streams = [
+        ActiveMQTopic(next(f"stream://s{n}" for n in range(1000) if cluster.shard_of(f"stream://s{n}") == shard))
+        for shard in (0, 2)
+    ]
+    client, lost = cluster.client(0), cluster.queue(1)
+    client.consumer(lost)
+    for stream in streams:
+        client.consumer(stream, 100, subscription_name="g", retroactive=True)
+        cluster.advance(3)
+        client.send("m", destination=stream)
+    cluster.advance(3)
+    assert client.messages() == ["m", "m"]
+    match event:
+        case "client":
+            client.vanish()
+        case "kill":
+            cluster.kill(1)
+        case "stop":
+            cluster.stop(1)
+        case "cut":
+            cluster.cut(1)
+            cluster.advance(7)
+        case "pin":
+            cluster.pin(Destination(DestinationKind.QUEUE, lost.physical_name), 2)
+    cluster.run()
+    assert not client.is_open()
+    again = cluster.client(0)
+    for stream in streams:
+        again.consumer(stream, 100, subscription_name="g", retroactive=True)
+    cluster.advance(3)
+    assert [
+        message.failures
+        for member in cluster.members.values()
+        for session in member.sessions.values()
+        for subscription in session.subscriptions.values()
+        for message in subscription.in_flight.values()
+    ] == [int(event == "client")] * 2
+
+
 def test_a_shard_without_an_owner_is_waited_for_and_then_given_up() -> None:
     cluster = OpenWireCluster()
     there = cluster.queue(1)
