@@ -99,9 +99,10 @@ class VirtualConnection:
 
     def taken(self, size: int) -> None:
         """So many bytes that have come are out of the way: the other side may send as many more."""
+        size = min(size, self.unread)  # with its close all are
         self.unread -= size
         self._owed += size
-        if self._owed >= CREDIT_STEP and not self.is_closed:
+        if self._owed >= CREDIT_STEP and (self._closing is not None or not self.is_closed):
             self._control.append(encode_credit(self.id, self._owed))
             self._owed = 0
             self._ask()
@@ -111,6 +112,7 @@ class VirtualConnection:
         if not self.is_closed:
             self.is_closed = True
             self._closing = Closing() if error is None else Closing(error.code, str(error))
+            self.taken(self.unread)  # without room for its output the other side may read no more, and never the end
             self._ask()
 
     def abort(self, error: QuireError | None = None) -> None:

@@ -123,6 +123,24 @@ def test_a_client_that_does_not_read_holds_up_its_own_messages_alone() -> None:
     assert slow.take(MessageDispatch)
 
 
+def test_a_client_that_reads_nothing_and_is_lost_leaves_no_consumer_at_the_owner() -> None:
+    """Neither side had room for more: the owner must get rid of its output to hear of the end."""
+    cluster = OpenWireCluster()
+    there, other = cluster.queue(1), cluster.queue(1, "other")
+    client, sender = cluster.client(0), cluster.client(1)
+    client.connection.is_writable = False
+    client.tell(client.consumer_info(there))
+    sender.send(*["x" * 20_000] * 200, destination=there)
+    for _ in range(100):
+        client.tell(client.message("y" * 20_000, other))
+    cluster.run()
+    owner = cluster.members[1]
+    assert len(owner.queue(there.physical_name).subscriptions) == 1
+    client.vanish()
+    cluster.run()
+    assert owner.queue(there.physical_name).subscriptions == []
+
+
 def test_a_shard_that_takes_no_more_holds_the_input_of_the_client() -> None:
     cluster = OpenWireCluster(memory={"limit": 100_000})
     there = cluster.queue(1)
