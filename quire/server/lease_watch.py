@@ -67,11 +67,13 @@ class LeaseWatch:
             client.send_away()
 
     def _checked(self) -> None:
-        """The lock was checked, and is ours."""
-        if not self.is_suspended or self._core.clock.monotonic() >= self._lock.until:
+        """The lock was checked, and is ours. A turn may have found that it was not sure before ``look`` has."""
+        if self._core.clock.monotonic() >= self._lock.until:
+            return
+        self._core.dispatch.go_on()
+        if not self.is_suspended:
             return
         self.is_suspended = self._is_away = False
         for doors in self._doors:
             doors.away = None
         event("lease.renewed", "the lease of the store is renewed: messages are delivered again")
-        self._core.ask_turn()

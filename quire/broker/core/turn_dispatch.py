@@ -105,6 +105,11 @@ class TurnDispatch:
         """Whether nothing may be given out now: another broker may have the store, and give out the same."""
         return self._meter.latest >= self.lock.until
 
+    def go_on(self) -> None:
+        """The lock is sure: what could not be given out while it was not is served in the next turn."""
+        if self.ready or self.with_credit or self._memory.is_waited_for:
+            self._ask_turn()
+
     def gave(self) -> None:
         """Messages of a lane were given out: they are written at the end of the turn."""
         self.has_given = True

@@ -72,6 +72,28 @@ def test_nothing_is_given_out_between_the_end_of_the_lease_and_its_renewal(caplo
     assert client.messages() == [b"0", b"1"]
 
 
+def test_what_waited_goes_out_after_a_renewal_that_came_before_anyone_looked() -> None:
+    """A process that stood still: its turn comes first, then the renewal, and the look at the lease last."""
+    stepped = filled(2)
+    rig = Rig(stepped)
+    client = stepped.connect()
+    stepped.advance(1.5)
+    client.subscribe("q")
+    stepped.run()
+    assert client.messages() == []
+    rig.renew()
+    rig.look()
+    stepped.run()
+    assert client.messages() == [b"0", b"1"]
+
+
+def test_a_check_of_the_lease_asks_for_no_turn_if_nothing_waits() -> None:
+    stepped = filled(0)
+    rig = Rig(stepped)
+    rig.renew()
+    assert not stepped.is_turn_wanted
+
+
 def test_pull_is_not_answered_while_the_lease_has_run_out() -> None:
     stepped = filled(1)
     rig = Rig(stepped)
