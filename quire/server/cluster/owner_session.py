@@ -7,7 +7,7 @@ from quire.broker.routing.addresses import Scope, read_destination
 from quire.broker.routing.route import OF_A_HOP
 from quire.cluster.cluster_map import ClusterMap, lost_to_another
 from quire.destination import Destination
-from quire.errors import QuireError
+from quire.errors import QuireError, ShardMoved
 from quire.protocols.stomp.frames import Head
 from quire.server.cluster.ack_prefix import ack_prefix
 from quire.server.cluster.front_temporaries import NAME
@@ -25,15 +25,21 @@ _WITH_DESTINATION = (b"SEND", b"SUBSCRIBE")
 
 
 class OwnerSession(StompSession):
-    """One client. Its entry tells of its connection, so here nothing is told; its client id is taken if asked for."""
+    """One client. Its entry tells of its connection, so here nothing is told; its client id is taken if asked for.
+
+    Args:
+        by_client_id: all sessions of clients with a client id.
+    """
 
     dropped = OF_A_HOP  # the entry passes on none of the client's others, and may write them itself
 
     def __init__(
-        self, broker: Broker, gate: Gate, connection: Connection, cluster_map: ClusterMap, shared: ShardTransactions
-    ) -> None:
+        self, broker: Broker, gate: Gate, connection: Connection, cluster_map: ClusterMap, shared: ShardTransactions,
+        by_client_id: "dict[str, OwnerSession]",
+    ) -> None:  # fmt: skip
         super().__init__(broker, gate, connection)
         self._shared = shared
+        self._by_client_id = by_client_id
         self.ack_prefix = ack_prefix(cluster_map.own)
         self._map = cluster_map
 
@@ -71,6 +77,24 @@ class OwnerSession(StompSession):
 
     def _decides_on(self, client_id: str, head: Head) -> bool:
         return CLAIMS in head.headers
+
+    def _claims(self, head: Head) -> bool:
+        """Take a client id. Its shard lets one connection have it: another one that is here is lost, and has to go.
+
+        Its entry may stand still. What it has comes back now, before this one is given later messages.
+        """
+        if not super()._claims(head):
+            return False
+        if self.client_id is not None:
+            if (old := self._by_client_id.get(self.client_id)) is not None:
+                old.end(ShardMoved.code)
+            self._by_client_id[self.client_id] = self
+        return True
+
+    def _leave(self, cause: str, *, lost: bool) -> None:
+        super()._leave(cause, lost=lost)
+        if self.client_id is not None and self._by_client_id.get(self.client_id) is self:
+            del self._by_client_id[self.client_id]
 
     def _tell_started(self) -> None:
         """The entry has told it."""

@@ -30,7 +30,10 @@ class StompOwnerDoors(StompDoors):
         super().__init__(broker, gate)
         self._links = links
         self._shared = shared
+        self._by_client_id: dict[str, OwnerSession] = {}
 
     def session(self, connection: Connection) -> OwnerSession:
         """The session of a new virtual connection."""
-        return OwnerSession(self._broker, self._gate, connection, self._links.cluster_map, self._shared)
+        return OwnerSession(
+            self._broker, self._gate, connection, self._links.cluster_map, self._shared, self._by_client_id
+        )

@@ -39,7 +39,9 @@ class OwnerDoors(StompOwnerDoors):
 
     def session(self, connection: Connection) -> OwnerSession:
         """The session of a new virtual connection."""
-        return _OwnerSession(self._broker, self._gate, connection, self._links.cluster_map, self._shared, self._gave)
+        return _OwnerSession(
+            self._broker, self._gate, connection, self._links.cluster_map, self._shared, self._by_client_id, self._gave
+        )
 
 
 class _EntrySession(RelaySession):
@@ -58,9 +60,9 @@ class _EntrySession(RelaySession):
 class _OwnerSession(OwnerSession):
     def __init__(
         self, broker: Broker, gate: Gate, connection: Connection, cluster_map: ClusterMap, shared: ShardTransactions,
-        gave: Gave,
+        by_client_id: dict[str, OwnerSession], gave: Gave,
     ) -> None:  # fmt: skip
-        super().__init__(broker, gate, connection, cluster_map, shared)
+        super().__init__(broker, gate, connection, cluster_map, shared, by_client_id)
         self._gave = gave
 
     def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:

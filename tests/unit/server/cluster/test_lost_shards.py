@@ -4,6 +4,7 @@ import pytest
 
 from quire.cluster.cluster_map import Pin
 from quire.destination import queue
+from quire.errors import ShardMoved
 from quire.server.cluster.links import PATIENCE
 from quire.testing.stepped_cluster import SteppedCluster
 from tests.unit.broker.harness import settings
@@ -87,6 +88,35 @@ def test_a_link_from_which_nothing_comes_is_lost_on_both_sides(cluster: SteppedC
     assert client.errors() == ["shard-moved"]
     assert len(cluster.members[1].sessions) == 0
     assert [s for s in cluster.members[1].queue(name).subscriptions] == []
+
+
+def test_a_client_that_comes_again_while_its_old_entry_stands_still_gets_its_messages_in_order(
+    cluster: SteppedCluster,
+) -> None:  # fmt: skip
+    """The shard of its client id has let it in again: where it consumes its old connection may not be lost yet."""
+    home = cluster.members[2]
+    client_id = next(id for id in "abcdefgh" if home.cluster_map.shard_of_client(id) == 2)
+    name = cluster.name_at(1)
+    old = cluster.connect(0, headers={"client-id": client_id})
+    old.subscribe(name, headers={"activemq.prefetchSize": "2"})
+    for number in range(4):
+        old.send(name, b"%d" % number)
+    cluster.run()
+    assert old.messages() == [b"0", b"1"]
+    cluster.cut(0)
+    for link in list(home.virtual_clients.links):
+        link.lost(ShardMoved("the home of the client id notices it first"))
+    cluster.run()
+    new = cluster.connect(2, headers={"client-id": client_id})
+    new.subscribe(name)
+    cluster.run()
+    messages = [(message.body, message.headers.get("redelivered")) for message in new.take("MESSAGE")]
+    assert messages == [(b"0", "true"), (b"1", "true"), (b"2", None), (b"3", None)]
+    cluster.advance(10)
+    new.send(name, b"4")
+    cluster.run()
+    assert new.messages() == [b"4"]
+    assert new.errors() == []
 
 
 def test_an_owner_with_another_epoch_is_not_used(cluster: SteppedCluster) -> None:
