@@ -90,6 +90,7 @@ class Broker:
         Expiry(core, ExpiredMessages(core, self.destinations, self.routing.temporaries)).start()
         self.slow_consumers = SlowConsumers(core)
         self.slow_consumers.start()
+        self.failure.start()
         IdleDestinations(core, self.destinations).start()
         self.transactions = TransactionServices(
             core, self.destinations, self.durables, self.routing, self.producers, TransactionTimeouts(core)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from quire.broker.core.commit import Announcement, Commit
 from quire.broker.core.core import Core
-from quire.errors import QuireError, StoreFull
+from quire.errors import QuireError, StoreError, StoreFull
 from quire.logs import event
 from quire.store.urls import shown
 
@@ -16,15 +16,50 @@ PROBE_INTERVAL = 1.0
 """How many seconds after a failed commit the store is tried again."""
 
 
+STALLED = 10.0
+"""A commit that has been under way for so many seconds stands still: nothing is confirmed, and nothing has failed."""
+
+LOOK_INTERVAL = 1.0
+"""How often it is looked whether a commit stands still, in seconds."""
+
+
 class StoreFailure:
-    """The failures of the store of a broker."""
+    """The failures of the store of a broker, and its commits that do not end.
+
+    Attributes:
+        errors: how often the store has failed.
+    """
 
     def __init__(self, core: Core, release_disks: Callable[[], bool]) -> None:
         self.errors = 0
-        self.since = 0.0
+        self._failed_since = 0.0
+        self._is_stalled = False  # as the log has it
         self._core = core
         self._release_disks = release_disks
         self._retry_at = float("-inf")
+
+    def start(self) -> None:
+        """Look from now on whether a commit stands still."""
+        self._core.scheduler.call_later(LOOK_INTERVAL, self._look)
+
+    @property
+    def error(self) -> QuireError | None:
+        """Why the store ends no commit: it has refused the last one, or does not answer; None while it does."""
+        core = self._core
+        if core.store_error is not None or core.committing is None:
+            return core.store_error
+        lasts = core.clock.monotonic() - core.committing_since
+        return _stalled(lasts) if lasts >= STALLED else None
+
+    @property
+    def since(self) -> float:
+        """Since when there is the ``error``, on the monotonic clock."""
+        return self._failed_since if self._core.store_error is not None else self._core.committing_since
+
+    @property
+    def age(self) -> float | None:
+        """For how long there is the ``error``, in seconds; None if there is none."""
+        return None if self.error is None else self._core.clock.monotonic() - self.since
 
     @property
     def may_try(self) -> bool:
@@ -41,7 +76,7 @@ class StoreFailure:
         if core.store_error is None:
             text = f"{error}: the broker refuses persistent messages. {error.entry.advice}"
             event("store.failed", text, logging.ERROR, code=error.code, **error.data)
-            self.since = core.clock.monotonic()
+            self._failed_since = core.clock.monotonic()
         self.errors += 1
         core.refuse(error)
         if isinstance(error, StoreFull) and self._release_disks():
@@ -58,9 +93,23 @@ class StoreFailure:
 
     def end(self) -> None:
         """A commit is done: the store accepts writes again."""
+        self._tell_recovered()
+        self._core.refuse(None)
+
+    def _tell_recovered(self) -> None:
         url = shown(self._core.store.url)
         event("store.recovered", f"the store {url} accepts writes again", url=url)
-        self._core.refuse(None)
+
+    def _look(self) -> None:
+        """See whether a commit stands still, and say so once."""
+        self._core.scheduler.call_later(LOOK_INTERVAL, self._look)
+        was_stalled = self._is_stalled
+        error = self.error
+        self._is_stalled = error is not None and self._core.store_error is None
+        if self._is_stalled and not was_stalled:
+            event("store.stalled", f"{error}: nothing that needs it is confirmed until it does", logging.ERROR)
+        elif was_stalled and error is None:
+            self._tell_recovered()
 
     def pass_on(self, commit: Commit, following: Commit, error: QuireError, announcement: Announcement) -> None:
         """A commit failed, nothing of it is stored: its senders hear of it, what it settled is tried again later."""
@@ -80,3 +129,8 @@ class StoreFailure:
         following.receipts[:0] = carried  # before later ones of the same connections
         for call in commit.calls:
             announcement.tell(call)
+
+
+def _stalled(seconds: float) -> StoreError:
+    text = f"a commit has not ended for {seconds:.0f} s: another process has locked the store, or it does not answer"
+    return StoreError(text, seconds=seconds)

@@ -76,6 +76,9 @@ class BrokerStatus(Status, frozen=True):
     spool: Annotated[SpoolUse, doc("The spool of non-persistent messages.")]
     producers_held: Annotated[list[HeldProducer], doc("The held producers.")]
     store_error: Annotated[str | None, doc("Why the store accepts no writes; null if it does.")]
+    store_error_age_seconds: Annotated[
+        float | None, doc("For how long it has accepted none, in seconds; null if it does.")
+    ]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -90,7 +93,7 @@ def state(service: Service) -> State:
         return "stopping"
     if service.lease is not None and service.lease.is_suspended:
         return "suspended"
-    return "running" if service.broker.core.store_error is None else "store-failed"
+    return "running" if service.broker.failure.error is None else "store-failed"
 
 
 def _disk(broker: Broker, cause: HoldCause) -> DiskUse | None:
@@ -102,7 +105,7 @@ def broker_status(service: Service) -> BrokerStatus:
     """What is known of the broker as a whole."""
     broker, settings = service.broker, service.settings
     memory, temporaries = broker.core.memory, broker.routing.temporaries
-    error = broker.core.store_error
+    error = broker.failure.error
     return BrokerStatus(
         name=settings.broker.name, version=__version__, state=state(service),
         uptime_seconds=max(service.clock.now_ms() - service.started_at, 0) / 1000,
@@ -117,11 +120,12 @@ def broker_status(service: Service) -> BrokerStatus:
             _disk(broker, HoldCause.STORE_DISK)),
         spool=SpoolUse(broker.core.spool.used, broker.core.spool.limit, _disk(broker, HoldCause.SPOOL_DISK)),
         producers_held=held_producers(broker), store_error=None if error is None else str(error),
+        store_error_age_seconds=broker.failure.age,
     )  # fmt: skip
 
 
 def _health(call: Call) -> Health:
-    if (error := call.service.broker.core.store_error) is not None:
+    if (error := call.service.broker.failure.error) is not None:
         raise error
     return Health(state(call.service))
 

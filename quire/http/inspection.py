@@ -109,7 +109,7 @@ def _log(call: Call) -> LogPage:
 
 def _store(call: Call) -> StoreView:
     broker, settings = call.service.broker, call.service.settings
-    core, error = broker.core, broker.core.store_error
+    core, error = broker.core, broker.failure.error
     used, free = call.management.store_size()
     return StoreView(
         url=shown(call.service.store.url), format=newest_format(call.service.store.url), sync=settings.store.sync,

@@ -179,7 +179,9 @@ _CONNECTIONS: list[Family[Service]] = [
 _FAMILIES: list[Family[Broker]] = [
     Family("quire_broker_info", "gauge", "The broker.",
            lambda broker: [(labelled(name=broker.core.settings.broker.name, version=__version__), 1)]),
-    _gauge("quire_store_writable", "1 while the store accepts writes.", lambda broker: broker.core.store_error is None),
+    _gauge("quire_store_writable", "1 while the store accepts writes.", lambda broker: broker.failure.error is None),
+    _gauge("quire_store_error_seconds", "For how long the store has accepted no writes; 0 while it does.",
+           lambda broker: broker.failure.age or 0),
     _counter("quire_commits", "Commits, including failed ones.", lambda broker: broker.core.commits_done),
     _counter("quire_commit_errors", "Failures of the store.", lambda broker: broker.failure.errors),
     _counter("quire_producer_holds", "How often the broker held a producer.",

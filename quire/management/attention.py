@@ -78,9 +78,8 @@ class AttentionReader:
     def _of_broker(self) -> Iterator[tuple[Concern, str]]:
         """The concerns of the broker as a whole."""
         core = self._broker.core
-        if core.store_error is not None:
-            age = core.clock.monotonic() - self._broker.failure.since
-            yield _concern(CRITICAL, "store-failing", age), f"the store accepts no writes: {core.store_error}"
+        if (error := self._broker.failure.error) is not None:
+            yield _concern(CRITICAL, "store-failing", self._broker.failure.age), f"the store accepts no writes: {error}"
         yield from self._held()
         uses = (
             ("store", core.stored_bytes, core.settings.store.limit), ("spool", core.spool.used, core.spool.limit),

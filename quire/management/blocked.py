@@ -91,4 +91,4 @@ def _by_consumers(broker: "Broker", queue: "LaneDispatch") -> tuple[str, float]:
     full_since = [s.full_since for s in eligible if s.full_since is not None and s.credit <= 0]
     if len(full_since) == len(eligible):
         return "consumer-busy", max(full_since)
-    return ("store-failed", broker.failure.since) if broker.core.store_error is not None else ("", 0.0)
+    return ("store-failed", broker.failure.since) if broker.failure.error is not None else ("", 0.0)

@@ -53,6 +53,7 @@ class Core:
             answers until they are read; at the most ``partial_limit``.
         open: the open commit.
         committing: the commit under way.
+        committing_since: since when, on the monotonic clock.
         commits_done: the number of the last commit that ended.
         ended: how many connections and destinations have ended.
         leaving: the subscriptions that are over, and have not left their destinations yet.
@@ -65,9 +66,10 @@ class Core:
 
     __slots__ = (
         "_call_soon", "_ids", "_turn_asked", "_turn_includes", "_unwritten", "advisories", "clock", "commits_done",
-        "committing", "directory", "dispatch", "ended", "flow", "id_prefix", "leaving", "ledger", "limits", "low_disks",
-        "memory", "meter", "open", "open_bytes", "partial_bytes", "partial_limit", "random", "scheduler", "sender",
-        "settings", "spool", "staged_bytes", "steps", "store", "store_error", "stored_bytes", "transaction_bytes",
+        "committing", "committing_since", "directory", "dispatch", "ended", "flow", "id_prefix", "leaving", "ledger",
+        "limits", "low_disks", "memory", "meter", "open", "open_bytes", "partial_bytes", "partial_limit", "random",
+        "scheduler", "sender", "settings", "spool", "staged_bytes", "steps", "store", "store_error", "stored_bytes",
+        "transaction_bytes",
     )  # fmt: skip
 
     advisories: Advisories
@@ -93,6 +95,7 @@ class Core:
         self.partial_limit = settings.memory.limit + max(settings.stomp.max_body, settings.openwire.max_frame_size)
         self.open = Commit(1)
         self.committing: Commit | None = None
+        self.committing_since = 0.0
         self.commits_done = self.ended = 0
         self.sender: Session | None = None
         self.leaving: dict[Departing, None] = {}
@@ -192,7 +195,7 @@ class Core:
 
     def commit_begins(self, commit: Commit) -> None:
         """A commit is under way."""
-        self.committing = commit
+        self.committing, self.committing_since = commit, self.clock.monotonic()
 
     def commit_ends(self) -> None:
         """No commit is under way any more."""

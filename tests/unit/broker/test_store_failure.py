@@ -42,6 +42,25 @@ def test_senders_get_an_error_and_are_closed() -> None:
     assert (stepped.queue("q").depth, stepped.broker.core.memory.used) == (0, 0)
 
 
+def test_a_commit_that_stands_still_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "quire")
+    stepped = filled(0)
+    stepped.connect().send("q", b"1")
+    stepped.turn()
+    for _ in range(20):
+        stepped.advance(1)
+    assert stepped.broker.failure.since == stepped.clock.monotonic() - 20
+    stepped.run()
+    stepped.advance(1)
+    assert [record.event for record in caplog.records] == ["store.stalled", "store.recovered"]  # type: ignore[attr-defined]
+
+
+def test_an_idle_store_is_well() -> None:
+    stepped = filled(1)
+    stepped.advance(100)
+    assert stepped.broker.failure.error is None
+
+
 def test_persistent_sends_are_refused_until_the_store_works_again_and_then_taken() -> None:
     stepped = filled(0)
     stepped.connect().send("q", b"1")

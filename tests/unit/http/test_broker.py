@@ -7,11 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from quire.broker.store_failure import STALLED
 from quire.errors import StoreFull
 from quire.http import broker as broker_endpoints
 from quire.http.app import ENDPOINTS
 from quire.http.bulk.rights import Rights
 from quire.http.endpoint import Endpoint
+from quire.store.base import WriteBatch
 from quire.store.urls import shown
 from tests.unit.http.conftest import Api, prepare, watch_disk
 from tests.unit.http.sample_requests import XID, Running, fill, sample_request
@@ -54,6 +56,41 @@ def test_health_is_an_error_while_the_store_takes_no_writes(api: Api) -> None:
     assert api.error("GET", "/health") == (507, "store-full")
     status = api.call("GET", "/broker").json()
     assert (status["state"], status["store_error"]) == ("store-failed", "the disk is full")
+
+
+class HungWriter:
+    """A writer that ends no commit."""
+
+    batch: WriteBatch
+
+    def submit(self, batch: WriteBatch) -> None:
+        """Take a batch."""
+        self.batch = batch
+
+
+def test_a_store_that_does_not_end_a_commit_is_not_well(api: Api) -> None:
+    """It is locked by another process say: nothing fails, and nothing is confirmed."""
+    stepped = api.stepped
+    writer = stepped.broker.turns.writer = HungWriter()
+    producer = stepped.connect()
+    producer.send("q", b"m", {"receipt": "r"})
+    stepped.run_turns()
+    stepped.clock.advance(STALLED - 1)
+    assert api.call("GET", "/broker").json()["state"] == "running"
+    stepped.clock.advance(3)
+    assert api.error("GET", "/health") == (503, "store-failed")
+    assert api.call("GET", "/ready", base="").status_code == 503
+    status = api.call("GET", "/broker").json()
+    assert status["state"] == "store-failed"
+    assert status["store_error"].startswith("a commit has not ended for 12 s")
+    assert status["store_error_age_seconds"] == 12
+    assert not api.call("GET", "/store").json()["writable"]
+    assert "quire_store_writable 0" in (metrics := api.call("GET", "/metrics", base="").text)
+    assert "quire_store_error_seconds 12" in metrics
+    assert [each["code"] for each in api.call("GET", "/overview").json()["attention"]] == ["store-failing"]
+    stepped.broker.turns.committed(writer.batch, None)
+    assert producer.receipts() == ["r"]
+    assert api.call("GET", "/health").json() == {"state": "running"}
 
 
 def test_probes_tell_a_live_broker_from_one_that_is_ready(api: Api) -> None:
