@@ -37,8 +37,8 @@ def desired_owners(view: View, shards: int) -> dict[int, str]:
 def plan(view: View, shards: int, me: str, own: Mapping[int, ShardState]) -> Plan:
     """What a broker does next.
 
-    A shard that runs is given up only when its new owner stands by, and one at a time: no shard is without an owner for
-    longer than a clean stop takes.
+    A shard that runs is given up only when its new owner stands by, and when the one before it runs again: the machines
+    have nothing else to do for a shard without an owner.
 
     Args:
         view: what the database says.
@@ -50,7 +50,10 @@ def plan(view: View, shards: int, me: str, own: Mapping[int, ShardState]) -> Pla
     start = [shard for shard, broker in sorted(desired.items()) if broker == me and shard not in own]
     foreign = [shard for shard in sorted(own) if desired.get(shard, me) != me]
     stop = [shard for shard in foreign if own[shard] is ShardState.WAITING]
-    if ShardState.STOPPING not in own.values():
+    is_one_under_way = ShardState.STOPPING in own.values() or any(
+        [row.broker == me and row.shard not in own and desired.get(row.shard, me) != me for row in view.shards.values()]
+    )
+    if not is_one_under_way:
         ready = [
             shard
             for shard in foreign

@@ -62,10 +62,10 @@ def _upgrade(migration: StoreMigration, report: MigrationReport, *, backup: bool
 
 
 def _plan(migration: StoreMigration, url: str) -> MigrationReport:
-    found = migration.format()
-    if found > newest_format(url):
+    found, newest = migration.format(), newest_format(url)
+    if found > newest:
         check_format(found, shown(url))
-    return MigrationReport(found, newest_format(url), migration.steps(found))
+    return MigrationReport(found, newest, migration.steps(found) if found < newest else ())
 
 
 def migration_of(url: str) -> StoreMigration:

@@ -34,10 +34,14 @@ class GarbageCollection:
         self._thresholds = gc.get_threshold()
 
     def start(self) -> None:
-        """What is there at the start is set aside, and so is from now on what survives."""
+        """What is there at the start is set aside, and so is from now on what survives.
+
+        What was set aside before the process was forked is not looked at: clients may wait for this start.
+        """
         gc.set_threshold(*THRESHOLDS)
         gc.callbacks.append(self._collected)
-        self.collect_all()
+        self._ended_before = self._ended()
+        gc.collect()
         self._scheduler.call_later(PERIOD, self._look)
 
     def stop(self) -> None:

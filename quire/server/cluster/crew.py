@@ -69,6 +69,8 @@ class Crew:
         self._given: dict[str, PinRow] = {}  # by placement key, what shards have given away
         self._pauses: dict[int, tuple[float, float]] = {}  # until when a shard is left alone, and how long that is
         self._map = Map({}, {}, ())
+        self._is_leaving = False  # the broker: clients find another one
+        self._gives_last = False  # the last shard that runs here is to be given up
 
     # What the supervisor tells the database.
 
@@ -141,11 +143,14 @@ class Crew:
             return
         own = {shard: member.state for shard, member in self._members.items() if shard != FRONT}
         todo = plan(view, self._shards, self.name, own)
+        ours, running = view.brokers.get(self.name), self.running
+        self._is_leaving = ours is not None and ours.leaving
+        self._gives_last = bool(running) and set(running) <= set(todo.stop) and not self._is_leaving
         for shard in todo.stop:
-            self._stop(self._members[shard])
-        now = self._clock.monotonic()
+            if own[shard] is ShardState.WAITING or not self._gives_last or self._has_front:
+                self._stop(self._members[shard])
         for shard in todo.start:
-            if self._pauses.get(shard, (0.0, 0.0))[0] <= now:
+            if self._may_start(shard):
                 self._start(shard)
         self._keep_front()
 
@@ -199,11 +204,20 @@ class Crew:
 
     # Inside.
 
+    @property
+    def _has_front(self) -> bool:
+        """Whether a process without a shard serves clients."""
+        front = self._members.get(FRONT)
+        return front is not None and front.state is ShardState.RUNNING
+
     def _in_state(self, state: ShardState) -> list[int]:
         return [shard for shard, member in self._members.items() if member.state is state]
 
     def _member_of(self, process: ShardProcess) -> Member | None:
         return next((member for member in self._members.values() if member.process is process), None)
+
+    def _may_start(self, shard: int) -> bool:
+        return self._pauses.get(shard, (0.0, 0.0))[0] <= self._clock.monotonic()
 
     def _start(self, shard: int) -> None:
         process = self._spawn()
@@ -217,14 +231,13 @@ class Crew:
             member.process.stop()
 
     def _keep_front(self) -> None:
-        """Have a process without a shard as long as no other one serves clients."""
+        """Have a process without a shard before no other one serves clients, and as long as that is so."""
         front = self._members.get(FRONT)
-        if not self.running:
-            now = self._clock.monotonic()
-            if front is None and self._pauses.get(FRONT, (0.0, 0.0))[0] <= now:
-                self._start(FRONT)
-        elif front is not None:
-            self._stop(front)
+        if self.running and not self._gives_last:
+            if front is not None:
+                self._stop(front)
+        elif front is None and not self._is_leaving and self._may_start(FRONT):
+            self._start(FRONT)
 
     def _tell_map(self, view: View) -> None:
         peers = {

@@ -19,11 +19,14 @@ from quire.server.cluster.crew import Crew
 LOOK = 0.5
 """How often the broker looks at the database, in seconds."""
 
+HURRY = 0.1
+"""The same while a shard is without an owner, or is about to get another one: clients wait for it."""
+
 RENEWAL = 1.0
 """How often it tells that it lives, in seconds."""
 
 HANDOVER_LIMIT = 15.0
-"""How long a broker that stops waits until others stand by for its shards, in seconds."""
+"""How long a broker that stops waits until others stand by for its next shard, in seconds."""
 
 T = TypeVar("T")
 
@@ -53,6 +56,8 @@ class Supervisor:
         self._renewed = -RENEWAL
         self._renewed_row: BrokerRow | None = None
         self._ends_at: float | None = None  # it leaves; then it waits for others no longer
+        self._had = 0  # so many shards run when it was looked last, while it leaves
+        self._is_moving = False  # whether a shard is without an owner, or is about to get another one
         self._waits_until = inf  # for its name, which the process before it may still have
         self._is_unreachable = False
         self._wake = asyncio.Event()
@@ -67,7 +72,7 @@ class Supervisor:
         now = self._clock.monotonic()
         if self._ends_at is None:
             event("cluster.leaving", "the broker leaves: it stops when others have taken its shards")
-            self._ends_at = now + HANDOVER_LIMIT
+            self._ends_at, self._had = now + HANDOVER_LIMIT, len(self._crew.running)
         else:
             self._ends_at = now
         self._wake.set()
@@ -78,8 +83,13 @@ class Supervisor:
             self._wake.clear()
             await self.look()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), LOOK)
+                await asyncio.wait_for(self._wake.wait(), self.pause)
         await self._tell_end()
+
+    @property
+    def pause(self) -> float:
+        """How long it is until the next look, in seconds, if nothing happens to a process."""
+        return HURRY if self._is_moving else LOOK
 
     async def look(self) -> None:
         """Tell the database what is new, read it, and do what it makes necessary."""
@@ -102,6 +112,9 @@ class Supervisor:
         ours = view.brokers.get(self._row.name)
         if ours is not None and ours.leaving and self._ends_at is None:  # an operator asked for it
             self.leave()
+        self._is_moving = any([not row.address for row in view.shards.values()]) or any(
+            [row.standing_by for row in view.brokers.values()]
+        )
         self._crew.take(view)
         others = [row for row in view.brokers.values() if row.name != self._row.name and not row.leaving]
         if self._ends_at is not None and not others:
@@ -111,8 +124,11 @@ class Supervisor:
         """Stop what is left once others have what they can take."""
         if self._ends_at is None or self._crew.is_ending:
             return
-        has_left = not self._crew.running and not self._crew.is_giving_up
-        if has_left or self._clock.monotonic() >= self._ends_at:
+        now, has = self._clock.monotonic(), len(self._crew.running)
+        if has < self._had and now < self._ends_at:  # it gets on
+            self._had, self._ends_at = has, now + HANDOVER_LIMIT
+        has_left = not has and not self._crew.is_giving_up
+        if has_left or now >= self._ends_at:
             self._crew.stop_rest()
 
     async def _tell(self) -> None:

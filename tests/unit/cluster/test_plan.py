@@ -110,6 +110,12 @@ def test_one_shard_at_a_time_is_given_up() -> None:
     view = View({"athens": BrokerRow("athens", "run", "", "", "", "", ""), "berlin": berlin}, rows)
     assert plan(view, SHARDS, "athens", running).stop == [3]
     assert plan(view, SHARDS, "athens", running | {3: ShardState.STOPPING}).stop == []
+    del running[3]  # its process has ended, and the new owner has not said yet that it runs
+    assert plan(view, SHARDS, "athens", running).stop == []
+    rows[3] = rows[3]._replace(address="")
+    assert plan(view, SHARDS, "athens", running).stop == []
+    rows[3] = rows[3]._replace(broker="berlin", address="b")
+    assert plan(view, SHARDS, "athens", running).stop == [4]
 
 
 def test_the_last_broker_keeps_its_shards_although_it_leaves() -> None:

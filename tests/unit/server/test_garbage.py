@@ -50,6 +50,19 @@ def rig() -> Iterator[Rig]:
     gc.freeze()  # as tests/conftest.py has it
 
 
+def test_what_was_set_aside_before_the_start_is_not_looked_at() -> None:
+    rig, node = Rig(), Node()
+    reference = weakref.ref(node)
+    gc.freeze()
+    del node
+    rig.collection.start()
+    assert reference() is not None
+    rig.collection.collect_all()
+    assert reference() is None
+    rig.collection.stop()
+    gc.freeze()  # as tests/conftest.py has it
+
+
 def test_what_has_survived_is_not_looked_at_again(rig: Rig) -> None:
     reference = rig.old_garbage()
     gc.collect()

@@ -187,19 +187,40 @@ def test_an_owner_announces_itself_again_when_one_before_it_has_overwritten_its_
 
 
 def test_without_a_shard_a_front_serves_clients_and_is_started_again(serving: Seen) -> None:
+    serving.brokers["berlin"] = broker("berlin", 0, 1, 2)
+    serving.rows = {shard: row._replace(preferred="berlin") for shard, row in serving.rows.items()}
+    old = serving.of(FRONT)
+    for shard in range(2):
+        serving.look()
+        serving.crew.ended(serving.of(shard))
+        serving.rows[shard] = ShardRow(shard, "berlin", 2, "b", "b", 1, 0.0, "berlin")
+    serving.look()
+    front = serving.of(FRONT)
+    assert front is not old
+    assert not serving.of(2).is_stopped  # not before the front serves clients
+    serving.run(FRONT, 0)
+    serving.look()
+    assert serving.of(2).is_stopped
+    assert not front.is_stopped
+    serving.crew.ended(serving.of(2))
+    serving.rows[2] = ShardRow(2, "berlin", 2, "b", "b", 1, 0.0, "berlin")
+    serving.look()
+    serving.crew.ended(front)
+    serving.clock.advance(FIRST_PAUSE)
+    serving.look()
+    assert serving.of(FRONT) is not front
+
+
+def test_a_broker_that_leaves_starts_no_front(serving: Seen) -> None:
     serving.brokers["athens"] = broker("athens", leaving=True)
     serving.brokers["berlin"] = broker("berlin", 0, 1, 2)
+    old = serving.of(FRONT)
     for shard in range(3):
         serving.look()
         serving.crew.ended(serving.of(shard))
         serving.rows[shard] = ShardRow(shard, "berlin", 2, "b", "b", 1, 0.0)
     serving.look()
-    front = serving.of(FRONT)
-    assert not front.is_stopped
-    serving.crew.ended(front)
-    serving.clock.advance(FIRST_PAUSE)
-    serving.look()
-    assert serving.of(FRONT) is not front
+    assert serving.of(FRONT) is old
 
 
 def test_at_the_end_all_stop_and_none_is_started(serving: Seen) -> None:

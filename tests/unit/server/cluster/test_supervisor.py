@@ -13,7 +13,7 @@ from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.errors import InvalidSettings, StoreUnreachable
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.shard_messages import Running, Waiting
-from quire.server.cluster.supervisor import HANDOVER_LIMIT, LOOK, RENEWAL, Supervisor
+from quire.server.cluster.supervisor import HANDOVER_LIMIT, HURRY, LOOK, RENEWAL, Supervisor
 from tests.unit.server.cluster.test_crew import FakeProcess, broker
 
 T = TypeVar("T")
@@ -230,6 +230,41 @@ def test_a_broker_that_leaves_waits_for_others_only_so_long_and_not_if_there_are
         await hurried.look(0.0)
         assert waiting.crew.is_ending
         assert hurried.crew.is_ending
+
+    run(work())
+
+
+def test_a_broker_that_leaves_waits_so_long_for_each_of_its_shards() -> None:
+    async def work() -> None:
+        seen = Seen()
+        await seen.serve()
+        seen.directory.brokers["berlin"] = broker("berlin", 0)
+        seen.supervisor.leave()
+        await seen.look(HANDOVER_LIMIT - 1)
+        await seen.look()
+        seen.end(0)
+        seen.directory.shards[0] = ShardRow(0, "berlin", 6, "b", "b", 1, 0.0)
+        await seen.look(HANDOVER_LIMIT - 1)
+        assert not seen.crew.is_ending
+        await seen.look(HANDOVER_LIMIT)
+        assert seen.crew.is_ending
+
+    run(work())
+
+
+def test_it_looks_more_often_while_clients_wait_for_a_shard() -> None:
+    async def work() -> None:
+        seen = Seen()
+        await seen.serve()
+        await seen.look(RENEWAL)
+        assert seen.supervisor.pause == LOOK
+        seen.directory.brokers["berlin"] = broker("berlin", 0)
+        await seen.look()
+        assert seen.supervisor.pause == HURRY
+        seen.directory.brokers["berlin"] = broker("berlin")
+        seen.directory.shards[0] = seen.directory.shards[0]._replace(address="")
+        await seen.look()
+        assert seen.supervisor.pause == HURRY
 
     run(work())
 
