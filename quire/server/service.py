@@ -173,7 +173,7 @@ class Service:
             self.security.load()
         if standby and not self._shares_ports:  # those who share them serve clients
             await self._open_http(is_needed=False)
-        return await self.lock.take(standby=standby, waits=waits)
+        return await self.lock.take(standby=standby, waits=waits, patience=self.settings.store.connect_timeout)
 
     async def _open_http(self, *, is_needed: bool) -> None:
         """Listen for HTTP, if that is not done. A standby may find its address taken by the broker before it."""

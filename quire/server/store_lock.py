@@ -67,40 +67,47 @@ class StoreLock(Lock):
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
-    async def take(self, *, standby: bool, waits: Callable[[], None] = lambda: None) -> bool:
+    async def take(
+        self, *, standby: bool, waits: Callable[[], None] = lambda: None, patience: float = 0.0
+    ) -> bool:  # fmt: skip
         """Take the lock; a standby waits until it is free and the store can be reached.
 
-        Any other broker waits for as long as a lease lasts: the broker that has it may have been killed.
+        Any other broker waits for as long as a lease lasts: the broker that has it may have been killed. And it waits
+        for a while for a database server that does not answer.
 
         Args:
-            standby: whether to wait.
-            waits: called when the waiting begins.
+            standby: whether to wait for as long as it takes.
+            waits: called when the waiting of a standby begins.
+            patience: how long any other broker waits for a server, in seconds.
 
         Returns:
             Whether it is taken; false if ``give_up`` was called.
 
         Raises:
             StoreLocked: another broker has it and keeps it, and this one is no standby.
-            StoreUnreachable: the store cannot be reached, and this one is no standby.
+            StoreUnreachable: the store cannot be reached, not in time if this one is no standby.
         """
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, args=(loop,), name="quire-lock", daemon=True)
         self._thread.start()
         told = ""
         lease = self._store.lease_seconds
+        given_up_at = loop.time() + patience if lease else -math.inf  # an embedded store does not come by itself
         patient_until = loop.time() + lease + LEASE_MARGIN if lease else -math.inf
         while (found := await self._tries.get()) is not None and not found.is_ours:
-            if found.error is not None and not (standby and isinstance(found.error, StoreUnreachable)):
+            if standby and (found.error is None or isinstance(found.error, StoreUnreachable)):
+                if not told:
+                    waits()
+                told = _tell_of_waiting(found, told, self._url)
+            elif isinstance(found.error, StoreUnreachable) and loop.time() < given_up_at:
+                told = _tell_of_server(found.error, told, patience)
+                patient_until = loop.time() + lease + LEASE_MARGIN  # it may have been away for the broker that has it
+            elif found.error is not None:
                 raise found.error
-            if found.error is None and not standby:
-                if loop.time() < patient_until:
-                    told = told or _tell_of_lease(found, lease, self._url)
-                    continue
-                text = f"{found.owner} uses the store {self._url}"
-                raise StoreLocked(text, owner=found.owner, url=self._url)
-            if not told:
-                waits()
-            told = _tell_of_waiting(found, told, self._url)
+            elif loop.time() < patient_until:
+                told = _tell_of_lease(found, told, lease, self._url)
+            else:
+                raise StoreLocked(f"{found.owner} uses the store {self._url}", owner=found.owner, url=self._url)
         return found is not None
 
     def give_up(self) -> None:
@@ -171,11 +178,20 @@ class StoreLock(Lock):
         return Found(self._store.check_lock())
 
 
-def _tell_of_lease(found: Found, lease: float, url: str) -> str:
-    """Log why a broker that is no standby waits; returns what was told."""
-    text = f"{found.owner} has {url}: waiting {lease + LEASE_MARGIN:g} s, in case it was killed"
-    event("broker.lease-waited-for", text, owner=found.owner)
+def _tell_of_lease(found: Found, told: str, lease: float, url: str) -> str:
+    """Log once why a broker that is no standby waits; returns what was told."""
+    if told != "lease":
+        text = f"{found.owner} has {url}: waiting {lease + LEASE_MARGIN:g} s, in case it was killed"
+        event("broker.lease-waited-for", text, owner=found.owner)
     return "lease"
+
+
+def _tell_of_server(error: StoreUnreachable, told: str, patience: float) -> str:
+    """Log once that a broker that is no standby waits for a server; returns what was told."""
+    if told != "server":
+        text = f"the broker waits up to {patience:g} s until the store can be reached: {error}"
+        event("store.waited-for", text, logging.WARNING, code=error.code)
+    return "server"
 
 
 def _tell_of_waiting(found: Found, told: str, url: str) -> str:

@@ -57,6 +57,9 @@ class StoreSettings:
         choice("always", "interval", "never"),
         "When a commit is on disk: before it is confirmed, within a second, or when the operating system decides.",
     )
+    connect_timeout: float = _key(
+        30.0, duration(0), "How long a broker that starts waits for a database server that does not answer."
+    )
     limit: int = _key(
         100 * 10**9, size(1), "How many bytes of messages the store may have before the broker holds producers."
     )

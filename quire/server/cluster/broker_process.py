@@ -27,7 +27,7 @@ from quire.server.cluster.crew import Crew
 from quire.server.cluster.nursery import Nursery
 from quire.server.cluster.shard_messages import Given, Prepare, Report, Running
 from quire.server.cluster.shard_places import serve_shard
-from quire.server.cluster.supervisor import Supervisor
+from quire.server.cluster.supervisor import Supervisor, waited_for
 from quire.server.listener import address_of, advertised, bound
 from quire.server.process import allow_connections, loop_factory, write_whole
 from quire.server.service_manager import ServiceManager
@@ -80,7 +80,8 @@ class BrokerProcess:
         with ExitStack() as closing:
             directory = Directory(settings.cluster.store)
             closing.callback(directory.close)
-            facts = await asyncio.to_thread(self._form, directory)
+            form, patience = partial(asyncio.to_thread, self._form, directory), settings.store.connect_timeout
+            facts = await waited_for(form, clock, patience, asyncio.sleep)
             for key, address in zip(PORTS, self._written_addresses(), strict=True):
                 port = bound(address, is_shared=True)  # kept for the processes of shards, which listen there
                 closing.callback(port.close)

@@ -31,6 +31,31 @@ HANDOVER_LIMIT = 15.0
 T = TypeVar("T")
 
 
+async def waited_for(
+    call: Callable[[], Awaitable[T]], clock: Clock, patience: float, sleep: Callable[[float], Awaitable[None]]
+) -> T:  # fmt: skip
+    """What a call of the directory returns, as soon as the database of the cluster answers.
+
+    Args:
+        patience: how long to wait for that, in seconds.
+
+    Raises:
+        StoreUnreachable: it does not.
+    """
+    ends, is_told = clock.monotonic() + patience, False
+    while True:
+        try:
+            return await call()
+        except StoreUnreachable as error:
+            if clock.monotonic() >= ends:
+                raise
+            if not is_told:
+                text = f"the broker waits up to {patience:g} s for the database of the cluster: {error}"
+                event("store.waited-for", text, logging.WARNING, code=error.code)
+            is_told = True
+        await sleep(LOOK)
+
+
 class Ask(Protocol):
     """Makes a call that waits for the database, on a thread."""
 

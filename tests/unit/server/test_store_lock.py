@@ -33,12 +33,14 @@ class Lock(StoreLock):
         """Nothing: the test does."""
 
 
-def taking(*found: Found, standby: bool, before: Callable[[Lock], None] = lambda lock: None) -> tuple[Lock, bool, int]:
+def taking(
+    *found: Found, standby: bool, before: Callable[[Lock], None] = lambda lock: None, patience: float = 30.0
+) -> tuple[Lock, bool, int]:  # fmt: skip
     """Take a lock; the lock, whether it was taken, and how often the beginning of a wait was told."""
 
     async def take() -> tuple[Lock, bool, int]:
         lock, waits = Lock(), list[int]()
-        task = asyncio.create_task(lock.take(standby=standby, waits=lambda: waits.append(1)))
+        task = asyncio.create_task(lock.take(standby=standby, waits=lambda: waits.append(1), patience=patience))
         await asyncio.sleep(0)
         for each in found:
             lock._found(each)
@@ -75,6 +77,27 @@ def test_one_that_is_no_standby_waits_for_the_lease_of_a_killed_broker(
     _, taken, waits = taking(OTHERS, OTHERS, OURS, standby=False)
     assert (taken, waits) == (True, 0)
     assert logged(caplog) == ["broker.lease-waited-for"]
+
+
+def test_one_that_is_no_standby_waits_for_a_server_that_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "quire")
+    monkeypatch.setattr(MemoryStore, "lease_seconds", 3.0)
+    _, taken, waits = taking(AWAY, AWAY, OTHERS, OURS, standby=False)
+    assert (taken, waits) == (True, 0)
+    assert logged(caplog) == ["store.waited-for", "broker.lease-waited-for"]
+    assert "up to 30 s" in caplog.text
+    with pytest.raises(StoreUnreachable):
+        taking(AWAY, standby=False, patience=0.0)
+    with pytest.raises(StoreFull):
+        taking(Found(error=StoreFull("no space")), standby=False)
+
+
+def test_one_that_is_told_to_stop_while_it_waits_for_a_server_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryStore, "lease_seconds", 3.0)
+    _, taken, _ = taking(AWAY, standby=False, before=StoreLock.give_up)
+    assert not taken
 
 
 def test_one_that_is_no_standby_waits_no_longer_than_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.errors import InvalidSettings, StoreUnreachable
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.shard_messages import Running, Waiting
-from quire.server.cluster.supervisor import HANDOVER_LIMIT, HURRY, LOOK, RENEWAL, Supervisor
+from quire.server.cluster.supervisor import HANDOVER_LIMIT, HURRY, LOOK, RENEWAL, Supervisor, waited_for
 from tests.unit.server.cluster.test_crew import FakeProcess, broker
 
 T = TypeVar("T")
@@ -102,6 +102,26 @@ async def ask(call: Callable[[], T]) -> T:
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(work)
+
+
+def test_it_waits_for_a_database_that_is_away_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    comes_at = clock.monotonic() + 10
+
+    async def form() -> str:
+        if clock.monotonic() < comes_at:
+            raise StoreUnreachable("away")
+        return "formed"
+
+    async def sleep(seconds: float) -> None:
+        clock.advance(seconds)
+
+    assert asyncio.run(waited_for(form, clock, 30.0, sleep)) == "formed"
+    assert [record.event for record in caplog.records] == ["store.waited-for"]  # type: ignore[attr-defined]
+    comes_at += 100
+    with pytest.raises(StoreUnreachable):
+        asyncio.run(waited_for(form, clock, 30.0, sleep))
+    assert clock.monotonic() < comes_at - 60
 
 
 def test_it_tells_at_once_what_it_waits_for_and_runs_and_then_each_second() -> None:
