@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from quire import __version__
-from quire.clock import SystemClock
+from quire.clock import Clock, SystemClock
 from quire.cluster.directory import Directory
 from quire.cluster.placement import Placement
 from quire.cluster.view import BrokerRow, ClusterFacts
@@ -25,7 +25,7 @@ from quire.security.tokens import LOCAL, make_token
 from quire.server.cluster.child import Child
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.nursery import Nursery
-from quire.server.cluster.shard_messages import Given, Prepare, Report, Running
+from quire.server.cluster.shard_messages import Given, News, Prepare, Running
 from quire.server.cluster.shard_places import serve_shard
 from quire.server.cluster.supervisor import Supervisor, waited_for
 from quire.server.listener import address_of, advertised, bound
@@ -80,8 +80,8 @@ class BrokerProcess:
         with ExitStack() as closing:
             directory = Directory(settings.cluster.store)
             closing.callback(directory.close)
-            form, patience = partial(asyncio.to_thread, self._form, directory), settings.store.connect_timeout
-            facts = await waited_for(form, clock, patience, asyncio.sleep)
+            if (facts := await self._formed(directory, clock)) is None:
+                return
             for key, address in zip(PORTS, self._written_addresses(), strict=True):
                 port = bound(address, is_shared=True)  # kept for the processes of shards, which listen there
                 closing.callback(port.close)
@@ -102,6 +102,17 @@ class BrokerProcess:
                 broker_file(settings.store.data).unlink(missing_ok=True)
                 local_token_file(settings.store.data).unlink(missing_ok=True)
         event("broker.stopped", "Stopped. Everything confirmed is in the database.")
+
+    async def _formed(self, directory: Directory, clock: Clock) -> ClusterFacts | None:
+        """What the cluster has, once its database answers; None if the broker is to stop meanwhile."""
+        form, patience = partial(asyncio.to_thread, self._form, directory), self._settings.store.connect_timeout
+        forming = asyncio.create_task(waited_for(form, clock, patience, asyncio.sleep))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, forming.cancel)
+        try:
+            return await forming
+        except asyncio.CancelledError:
+            return None
 
     def _form(self, directory: Directory) -> ClusterFacts:
         cluster = self._settings.cluster
@@ -125,7 +136,7 @@ class BrokerProcess:
         file = str(self._file.absolute()) if self._file else ""
         prepare = Prepare(file, flags, self._name, facts.shards, facts.secret, self._local_token)
 
-        def reported(child: Child, report: Report) -> None:
+        def reported(child: Child, report: News) -> None:
             if isinstance(report, Given):
                 crew.given(report.row)
             else:

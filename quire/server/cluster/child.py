@@ -11,19 +11,23 @@ from typing import Any
 from quire.logs import event
 from quire.server.cluster.nursery import Nursery
 from quire.server.cluster.shard_messages import (
-    Given,
+    Born,
     Map,
+    News,
     Order,
     Prepare,
     Reload,
-    Report,
+    Running,
     Serve,
     line,
     read_report,
 )
 
 STOP_LIMIT = 20.0
-"""How long the clean end of a process may take, in seconds; then it is killed."""
+"""How long the clean end of a process may take that serves clients, in seconds; then it is killed."""
+
+START_STOP_LIMIT = 3.0
+"""The same of a process that does not serve any yet: it has confirmed nothing."""
 
 
 class Child:
@@ -38,7 +42,7 @@ class Child:
 
     def __init__(
         self, nursery: Nursery, prepare: Prepare, serve: Callable[[int], Serve],
-        reported: Callable[["Child", Report], None], ended: Callable[["Child"], None],
+        reported: Callable[["Child", News], None], ended: Callable[["Child"], None],
     ) -> None:  # fmt: skip
         self.pid = 0
         self._serve = serve
@@ -46,7 +50,7 @@ class Child:
         self._ended = ended
         self._writer: asyncio.StreamWriter | None = None
         self._waiting: list[Order] = [prepare]  # until the process is there
-        self._is_stopping = False
+        self._is_stopping = self._serves = False
         self._has_ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._begin(self._run(nursery))
@@ -90,9 +94,12 @@ class Child:
             self._begin(self._end(writer))
         with contextlib.suppress(ConnectionError):
             async for text in reader:
-                report = read_report(text)
-                if not isinstance(report, Given):
-                    self.pid = report.pid
+                match report := read_report(text):
+                    case Born():
+                        self.pid = report.pid
+                        continue
+                    case Running():
+                        self._serves = True
                 self._reported(self, report)
         self._is_stopping = True
         self._has_ended.set()
@@ -100,11 +107,14 @@ class Child:
         self._ended(self)
 
     async def _end(self, writer: asyncio.StreamWriter) -> None:
-        """The end of its input tells it to stop."""
-        writer.write_eof()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._has_ended.wait(), STOP_LIMIT)
+        """The end of its input tells it to stop. One that has said nothing is about to be forked: it ends by itself."""
+        if not self.pid:
+            writer.close()
             return
-        event("cluster.killed", f"process {self.pid} did not stop within {STOP_LIMIT:g} s: it is killed", pid=self.pid)
-        if self.pid:
-            os.kill(self.pid, signal.SIGKILL)
+        writer.write_eof()
+        limit = STOP_LIMIT if self._serves else START_STOP_LIMIT
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._has_ended.wait(), limit)
+            return
+        event("cluster.killed", f"process {self.pid} did not stop within {limit:g} s: it is killed", pid=self.pid)
+        os.kill(self.pid, signal.SIGKILL)

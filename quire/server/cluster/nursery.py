@@ -1,6 +1,7 @@
 """The process from which those of shards are forked: it has imported what they need, so they are there at once."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import signal
@@ -33,10 +34,12 @@ class Nursery:
             socket.send_fds(self._channel, [b"."], [channel.fileno()])
 
     async def stop(self) -> None:
-        """End it; the processes that it has forked end by themselves."""
+        """End it, also while it imports; the processes that it has forked end by themselves."""
         if self._channel is not None:
             self._channel.close()
         if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
             await self._process.wait()
 
     async def _start(self) -> None:

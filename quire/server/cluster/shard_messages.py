@@ -57,6 +57,16 @@ class Reload(msgspec.Struct, frozen=True, tag=True):
     """Broker to process: read the settings again."""
 
 
+class Born(msgspec.Struct, frozen=True, tag=True):
+    """Process to broker, first: it is there.
+
+    Attributes:
+        pid: its process id.
+    """
+
+    pid: int
+
+
 class Waiting(msgspec.Struct, frozen=True, tag=True):
     """Process to broker: another process has its shard, and it takes the shard as soon as that one stops.
 
@@ -90,7 +100,8 @@ class Given(msgspec.Struct, frozen=True, tag=True):
 
 
 Order = Prepare | Serve | Map | Reload
-Report = Waiting | Running | Given
+News = Waiting | Running | Given
+Report = Born | News
 
 read_order = msgspec.json.Decoder(Order).decode
 read_report: Callable[[bytes], Report] = msgspec.json.Decoder(Report).decode

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from quire import migrations
@@ -17,6 +18,7 @@ from quire.server.cluster.link_server import LinkServer
 from quire.server.cluster.nursery import wait_for_birth
 from quire.server.cluster.seat import Seat
 from quire.server.cluster.shard_messages import (
+    Born,
     Given,
     Map,
     Prepare,
@@ -84,6 +86,7 @@ class ShardProcess:
             match read_order(text):
                 case Prepare() as prepared:
                     self._prepared = prepared
+                    self._report(Born(os.getpid()))
                     settings = self._settings({})
                     configure(settings.log.format, settings.log.level)
                 case Serve() as serve:
@@ -117,7 +120,9 @@ class ShardProcess:
         with closing(store), listen(serve.http) as internal:
             links, service = self._make_service(serve, settings, store, internal)
             with telling_of_files():
-                if not await service.take_store(standby=True, waits=lambda: self._report(Waiting(os.getpid()))):
+                waits = partial(self._report, Waiting(os.getpid()))
+                if not await service.take_store(standby=True, waits=waits) or service.is_stopping:
+                    await service.lock.stop()
                     return
                 links.cluster_map.epoch = store.lock_epoch
                 await service.start()
