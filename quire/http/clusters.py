@@ -6,6 +6,7 @@ import msgspec
 
 from quire.cluster.cluster_map import FRONT
 from quire.cluster.plan import desired_owners
+from quire.cluster.view import View
 from quire.destination import Destination, DestinationKind, checked
 from quire.errors import InvalidDestination
 from quire.http.broker import Health, state
@@ -95,7 +96,7 @@ class Asked(msgspec.Struct, frozen=True):
 async def _status(call: Call) -> ClusterStatus:
     seat, view = call.cluster.seat, await call.cluster.view()
     wanted = desired_owners(view, seat.map.shards)
-    running = {row.shard: row.broker for row in view.shards.values() if row.address and row.broker in view.brokers}
+    running = _running(view)
     brokers = [
         ClusterBroker(
             row.name, row.version, row.stomp, row.openwire, row.http,
@@ -125,12 +126,20 @@ def _destination(call: Call) -> Destination:
     return checked(DestinationKind(kind), call.name)
 
 
-def _place_of(call: Call) -> PlaceOfDestination:
+async def _place_of(call: Call) -> PlaceOfDestination:
+    """Where a destination is. An owner that is new may be known to the database only."""
     destination, map = _destination(call), call.cluster.seat.map
-    shard = None if map.is_spread(destination) else map.shard_of(destination)
-    peer = None if shard is None else map.peer(shard)
+    shard, broker = None if map.is_spread(destination) else map.shard_of(destination), None
+    if shard is not None:
+        peer = map.peer(shard)
+        broker = peer.broker if peer else _running(await call.cluster.view()).get(shard)
     key = map.key_of(destination)
-    return PlaceOfDestination(str(destination), shard, peer and peer.broker, key, map.pinned(key) is not None)
+    return PlaceOfDestination(str(destination), shard, broker, key, map.pinned(key) is not None)
+
+
+def _running(view: View) -> dict[int, str]:
+    """The brokers of the shards that run."""
+    return {row.shard: row.broker for row in view.shards.values() if row.address and row.broker in view.brokers}
 
 
 async def _place(call: Call) -> Asked:

@@ -76,6 +76,8 @@ def where(map: ClusterMap, method: str, path: str, shard: str | None) -> Where:
     if not path.startswith(BASE + "/"):
         return Where(Scope.BROKER if path in METRICS else Scope.HERE)
     path = path.removeprefix(BASE)
+    if method == "GET" and path.startswith("/cluster/"):  # each process knows where destinations are
+        return Where(Scope.HERE)
     if (destination := _destination_of(path)) is not None:
         if not map.is_spread(destination):
             return Where(Scope.ONE, map.shard_of(destination))

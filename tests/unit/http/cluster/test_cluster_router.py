@@ -262,6 +262,17 @@ def test_the_status_of_the_cluster_says_who_runs_and_who_should_run_each_shard(c
     assert cluster.error(0, "GET", "/cluster/places/box/q") == (400, "invalid-destination")
 
 
+def test_the_place_of_a_destination_needs_no_answer_of_its_shard(cluster: Cluster) -> None:
+    """The process that is asked may not know its owner yet, or the shard may have none."""
+    use_directory(cluster)
+    names = [cluster.name_at(shard) for shard in range(SHARDS)]
+    for map in cluster.maps:
+        map.update({}, {})
+    places = [cluster.call(2, "GET", f"/cluster/places/queue/{name}") for name in names]
+    assert [place.status_code for place in places] == [200] * SHARDS
+    assert [(place.json()["shard"], place.json()["broker"]) for place in places] == [(0, "b"), (1, "b1"), (2, None)]
+
+
 class FakeDirectory:
     """The database, in memory: two brokers run two of three shards."""
 
