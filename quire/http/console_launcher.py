@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from quire.errors import BrokerBusy, IllegalState, UnsupportedEnvironment
+from quire.errors import AddressInUse, BrokerBusy, IllegalState, UnsupportedEnvironment
 from quire.logs import event
 from quire.server.child_environment import child_environment
 from quire.settings import Settings, local_host, split_address
@@ -24,6 +24,9 @@ STOP_LIMIT = 5.0
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """How long it stays away after it died, in seconds: twice as long each time, up to a minute."""
+
+TRIES = 3
+"""So often its address is in use, by the console before it perhaps, until it takes a free port."""
 
 
 class Announcement(msgspec.Struct, frozen=True):
@@ -50,6 +53,7 @@ class ConsoleLauncher:
         self._process: Process | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._address = ""
+        self._in_use = 0  # so often its address was
         self._told = ""  # why it did not start, as the log has it already
 
     def start(self, http_address: str) -> None:
@@ -132,7 +136,9 @@ class ConsoleLauncher:
     async def _run(self, url: str) -> None:
         """Start it, and wait for its end."""
         settings = self._settings
-        arguments = ["--address", settings.console.address, "--url", url, "--log-format", settings.log.format]
+        wanted = settings.console.address
+        asked = wanted if self._in_use < TRIES else f"{wanted.rpartition(':')[0]}:0"
+        arguments = ["--address", asked, "--url", url, "--log-format", settings.log.format]
         arguments += ["--log-level", settings.log.level] + ["--insecure"] * settings.insecure
         arguments += ["--pinned", settings.tls.certificate]
         self._certificate = _certificate(settings)
@@ -151,10 +157,13 @@ class ConsoleLauncher:
         announcement = _read(line)
         self._address = announcement.address
         if not announcement.address:
+            self._in_use += announcement.code == AddressInUse.code
             self._tell(announcement.error or "see its lines above in the log")
             await process.wait()  # it ends by itself when it cannot start
             return
-        text = f"the console is at {self._scheme}://{announcement.address}/"
+        text = f"the console is at {self._scheme}://{announcement.address}/" + f", since {wanted} is in use" * (
+            asked != wanted
+        )
         event("console.started", text, pid=process.pid, address=announcement.address)
         self._told = ""
         status = await process.wait()

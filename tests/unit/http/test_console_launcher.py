@@ -133,6 +133,25 @@ def test_one_that_cannot_start_is_told_once(caplog: pytest.LogCaptureFixture, mo
     assert "the broker starts it again" in caplog.text
 
 
+@pytest.mark.slow
+def test_one_whose_address_is_in_use_takes_a_free_port_in_the_end_and_says_which(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two brokers run on this machine. At first it may be the console of the broker before."""
+    monkeypatch.setattr(console_launcher, "FIRST_PAUSE", 0.01)
+    caplog.set_level("INFO", "quire")
+
+    async def scenario() -> None:
+        keeper = launcher("tests.unit.http.occupied_console")
+        keeper.start("127.0.0.1:8161")
+        assert await until_there(keeper) == "http://127.0.0.1:9999/"
+        await keeper.stop()
+
+    run(scenario)
+    assert [record.event for record in caplog.records] == ["console.down", "console.started"]  # type: ignore[attr-defined]
+    assert "at http://127.0.0.1:9999/, since 127.0.0.1:1 is in use" in caplog.text
+
+
 def test_the_root_of_the_api_leads_to_the_console_or_says_why_not(api: Api) -> None:
     api.application.doors.console.url = lambda host: f"http://{host}:8162/"  # type: ignore[method-assign]
     answer = api.call("GET", "/", base="")
