@@ -28,7 +28,7 @@ class MigrationReport(NamedTuple):
 
 def prepare(url: str) -> MigrationReport | None:
     """Migrate an older store, with a backup, before it is opened; the caller has its lock. None: nothing to do."""
-    if url == "memory:" or not store_exists(url):
+    if url == "memory:" or _format_at(url) in (None, newest_format(url)):
         return None
     with closing(migration_of(url)) as migration:
         report = _upgrade(migration, _plan(migration, url), backup=True, clock=SystemClock())
@@ -52,6 +52,19 @@ def migrate(url: str, *, dry_run: bool = False, backup: bool = True, clock: Cloc
         with closing(store_for_url(url)) as store, locked(store):
             # Another process may have migrated it before the lock was ours.
             return _upgrade(migration, _plan(migration, url), backup=backup, clock=clock or SystemClock())
+
+
+def _format_at(url: str) -> int | None:
+    """The format of a store; None if there is none. A server is asked once: clients may wait for this start."""
+    if store_path(url) is None:
+        from quire.store.postgresql.creation import found_format
+        from quire.store.postgresql.database import Database
+
+        return found_format(Database(url))
+    if not store_exists(url):
+        return None
+    with closing(migration_of(url)) as migration:
+        return migration.format()
 
 
 def _upgrade(migration: StoreMigration, report: MigrationReport, *, backup: bool, clock: Clock) -> MigrationReport:

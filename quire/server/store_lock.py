@@ -12,7 +12,7 @@ from quire.errors import QuireError, StoreError, StoreLocked, StoreUnreachable
 from quire.logs import event
 from quire.store.base import Store
 
-TAKE_INTERVAL = 0.3
+TAKE_INTERVAL = 0.1
 """How often a broker that waits for the lock tries to take it, in seconds."""
 
 LEASE_MARGIN = 0.5
