@@ -56,13 +56,11 @@ class Rollback(NamedTuple):
 
     Attributes:
         acks: what to send.
-        rolled_back: the messages that were delivered, oldest first.
-        again: those of them that are to be delivered again; empty if they are poison.
+        again: the messages that are to be delivered again, oldest first; empty if they are poison.
         delay: after how many ms.
     """
 
     acks: list[MessageAck]
-    rolled_back: list[Delivery]
     again: list[Delivery]
     delay: int
 
@@ -120,6 +118,10 @@ class Acknowledging:
         self._note(delivery)
         return [_ack(delivery, AckType.EXPIRED, delivery)]
 
+    def duplicate(self, delivery: Delivery) -> list[MessageAck]:
+        """A message was finished before: its acknowledgement was lost."""
+        return [_ack(delivery, AckType.INDIVIDUAL)]
+
     def poison(self, delivery: Delivery, cause: str) -> list[MessageAck]:
         """A message is not given to the application: it goes to the broker's dead letters."""
         ack = _ack(delivery, AckType.POISON, delivery)
@@ -167,18 +169,11 @@ class Acknowledging:
         """The transaction was committed."""
         self.delivered.clear()
 
-    def forget(self) -> list[Delivery]:
-        """The connection is lost or the consumer closes: nothing that was delivered can be acknowledged any more.
-
-        Returns:
-            The messages that were delivered and not yet processed: they may come again.
-        """
-        processed = self.settings.acks_each or self.settings.acks_batch
-        unprocessed = [] if processed else list(self.delivered)
+    def forget(self) -> None:
+        """The connection is lost or the consumer closes: nothing that was delivered can be acknowledged any more."""
         self.delivered.clear()
         self._pending = None
         self._counted = self._optimized = 0
-        return unprocessed
 
     def rollback(self) -> Rollback:
         """Deliver again what was delivered; beyond the maximum of redeliveries all of it is poison."""
@@ -187,7 +182,7 @@ class Acknowledging:
         acks = self._taken_as_processed(processed)
         found = list(self.delivered)
         if not found:
-            return Rollback(acks, [], [], 0)
+            return Rollback(acks, [], 0)
         self.delivered.clear()
         self._pending = None
         self._counted = max(0, self._counted - len(found))
@@ -198,9 +193,9 @@ class Acknowledging:
         if policy.is_exceeded(last.redeliveries):
             poison = _ack(last, AckType.POISON, first, len(found))
             poison.poison_cause = _poison_cause(last, policy)
-            return Rollback([*acks, poison], found, [], 0)
+            return Rollback([*acks, poison], [], 0)
         acks.append(_ack(last, AckType.REDELIVERED, first, len(found)))
-        return Rollback(acks, found, found, policy.delay(last.redeliveries, self._random))
+        return Rollback(acks, found, policy.delay(last.redeliveries, self._random))
 
     def _taken_as_processed(self, processed: list[Delivery]) -> list[MessageAck]:
         for delivery in processed:

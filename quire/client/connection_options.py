@@ -45,7 +45,7 @@ class ConnectionOptions:
         disable_time_stamps_by_default: messages have no timestamp.
         non_blocking_redelivery: messages behind a rolled back one do not wait for it.
         transacted_individual_ack: transacted sessions acknowledge each message by itself.
-        check_for_duplicates: messages that come twice on a connection are given to the broker's dead letters.
+        check_for_duplicates: messages that were finished and come again are acknowledged again, and not delivered.
         audit_depth: of how many messages of a producer the check knows.
         audit_maximum_producer_number: of how many producers of a destination.
         consumer_expiry_check_enabled: expired messages are not delivered.

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -12,7 +12,7 @@ from quire.client.acknowledging import Acknowledging
 from quire.client.delivery import Delivery
 from quire.client.destinations import ClientDestination
 from quire.client.received_message import ReceivedMessage
-from quire.client.session_core import SessionCore
+from quire.client.session_core import PROVIDER, SessionCore
 from quire.client.waiting_messages import WaitingMessages
 from quire.client.wire_destinations import from_wire
 from quire.errors import BrokerUnreachable, IllegalState, QuireError
@@ -82,6 +82,7 @@ class Consumer:
         self._acknowledge = {AckMode.CLIENT: self._acknowledge_all, AckMode.INDIVIDUAL: self._acknowledge_one}.get(
             session.mode
         )
+        self._finishes_each = not info.browser and (acks.settings.acks_each or acks.settings.acks_batch)
         self._turn_began = session.clock.monotonic()
         self._topic_place = str(info.consumer_id) if self.destination.is_topic else None
         blocks = not session.options.non_blocking_redelivery
@@ -188,15 +189,8 @@ class Consumer:
         if message is None:
             self.nothing_there()
             return
-        delivery = Delivery(dispatch, message)
-        if not self.info.browser and self._session.audit.is_duplicate(self._place(message), message):
-            cause = f"Suppressing duplicate delivery on connection, consumer {self.info.consumer_id}"
-            self._session.post(self.acks.poison(delivery, cause))
-            if self.acks.settings.prefetch == 0:
-                self._wake_all()
-            return
         self._is_answered = True
-        self._waiting.add(delivery)
+        self._waiting.add(Delivery(dispatch, message))
         self._wake()
 
     def nothing_there(self) -> None:
@@ -231,10 +225,13 @@ class Consumer:
         """Deliver again what was delivered, or give it up, as the redelivery policy says."""
         done = self.acks.rollback()
         self._session.post(done.acks)
-        for delivery in done.rolled_back:
-            self._session.audit.rollback(self._place(delivery.message), delivery.message)
         if done.again and not self.is_closed:
             self._waiting.come_again(done.again, done.delay / 1000)
+
+    def note_finished(self, deliveries: Iterable[Delivery]) -> None:
+        """The application has finished messages: if their acknowledgements are lost, and they come again, they go."""
+        for delivery in deliveries:
+            self._session.audit.finished(self._place(delivery.message), delivery.message)
 
     def take_for_listener(self) -> Delivery | None:
         """The next message for the listener; None if there is none at present."""
@@ -259,6 +256,8 @@ class Consumer:
             else:
                 self.rollback()
         else:
+            if self._finishes_each:
+                self.note_finished((delivery,))
             await self._session.settle(self.acks.after(delivery))
 
     async def _call(self, listener: Listener, message: ReceivedMessage) -> None:
@@ -273,6 +272,8 @@ class Consumer:
         acks += self.acks.after(delivery)
         if acks:
             await self._session.settle(acks)
+        if self._finishes_each:
+            self.note_finished((delivery,))
         if self._waiting and self._receivers:
             self._wake()
         if (now := self._session.clock.monotonic()) >= self._turn_began + TURN:
@@ -281,11 +282,13 @@ class Consumer:
             await asyncio.sleep(0)
         return ReceivedMessage(delivery, self._acknowledge)
 
-    async def _acknowledge_all(self, _: Delivery) -> None:
+    async def _acknowledge_all(self, delivery: Delivery) -> None:
+        self.note_finished((delivery,))
         await self._owner.acknowledge()
 
     async def _acknowledge_one(self, delivery: Delivery) -> None:
         self._session.check_open()
+        self.note_finished((delivery,))
         await self._session.settle(self.acks.acknowledge_one(delivery))
 
     def _place(self, message: Message) -> str:
@@ -293,8 +296,13 @@ class Consumer:
         return self._topic_place or str(message.destination)
 
     def _is_dropped(self, delivery: Delivery) -> bool:
-        """Whether a message is not for the application: it expired, or came back too often."""
+        """Whether a message is not for the application: it was finished, it expired, or came back too often."""
         message, settings = delivery.message, self.acks.settings
+        # Quire flags everything that was given out before: what is not flagged is another message with the same id.
+        may_be_known = delivery.redeliveries > 0 or self._session.channel.provider != PROVIDER
+        if may_be_known and self._session.audit.is_duplicate(self._place(message), message):
+            self._session.post(self.acks.duplicate(delivery))
+            return True
         if (
             0 < message.expiration <= self._session.clock.now_ms()
             and self._session.options.consumer_expiry_check_enabled
@@ -334,7 +342,7 @@ class Consumer:
             )
             if not await self._woken(None if timeout is None else timeout + PULL_GRACE):
                 return False
-            # Woken without an answer: the connection is a new one, or what came was a duplicate.
+            # Woken without an answer: the connection is a new one.
             timeout = self._left(deadline)
         return bool(self._waiting)
 
@@ -375,11 +383,9 @@ class Consumer:
                 receiver.set_exception(error)
 
     def _forget(self) -> None:
-        """Everything here may come again: the audit must not take it for duplicates."""
-        unprocessed = self.acks.forget() + self._waiting.clear()
-        if not self.info.browser:
-            for delivery in unprocessed:
-                self._session.audit.rollback(self._place(delivery.message), delivery.message)
+        """Everything here may come again."""
+        self.acks.forget()
+        self._waiting.clear()
 
     def _start_ack_timer(self) -> None:
         interval = self._session.options.optimized_ack_scheduled_ack_interval / 1000

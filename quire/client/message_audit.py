@@ -81,28 +81,11 @@ class MessageAudit:
         self._destinations[destination] = producers
         return producers.used(producer, sequence).record(sequence)
 
-    def rollback(self, destination: str, producer: str, sequence: int) -> None:
-        """Forget a message that was received but not processed: it may come again.
-
-        Below its producer's window, and of a producer that is forgotten, it stays unknown.
-        """
-        if (window := self._find(destination, producer)) is not None:
-            window.rollback(sequence)
-
-    def in_order(self, destination: str, producer: str, sequence: int) -> bool:
-        """Whether a message follows directly on the one its producer sent before. Ask before ``record``.
-
-        Duplicates and what is below the window do not count as sent before.
-
-        Returns:
-            True too if nothing of the producer is remembered.
-        """
-        window = self._find(destination, producer)
-        return window is None or sequence == window.last + 1
-
-    def _find(self, destination: str, producer: str) -> "_Window | None":
+    def has(self, destination: str, producer: str, sequence: int) -> bool:
+        """Whether a message was received; False too if that is not known any more. It changes nothing."""
         producers = self._destinations.get(destination)
-        return None if producers is None else producers.windows.get(producer)
+        window = None if producers is None else producers.windows.get(producer)
+        return window is not None and window.has(sequence)
 
 
 class _Producers:
@@ -138,20 +121,15 @@ class _Producers:
 
 
 class _Window:
-    """Which of the latest sequences of one producer were received.
+    """Which of the latest sequences of one producer were received."""
 
-    Attributes:
-        last: the sequence that was received last, duplicates left out.
-    """
-
-    __slots__ = ("_base", "_bits", "_forgotten", "_size", "last")
+    __slots__ = ("_base", "_bits", "_forgotten", "_size")
 
     def __init__(self, size: int, sequence: int, forgotten: int) -> None:
         self._size = size
         self._base = max(0, sequence - size + 1)
         self._bits = 0
         self._forgotten = forgotten
-        self.last = sequence - 1
 
     @property
     def highest(self) -> int:
@@ -172,11 +150,8 @@ class _Window:
         if self._bits & bit:
             return Verdict.DUPLICATE
         self._bits |= bit
-        self.last = sequence
         return Verdict.NEW if sequence > self._forgotten else Verdict.UNKNOWN
 
-    def rollback(self, sequence: int) -> None:
-        """Clear a sequence's bit. The producer's messages go on with it."""
-        self.last = min(self.last, sequence - 1)
-        if 0 <= (offset := sequence - self._base) < self._size:
-            self._bits &= ~(1 << offset)
+    def has(self, sequence: int) -> bool:
+        """Whether a sequence's bit is set."""
+        return 0 <= (offset := sequence - self._base) < self._size and bool(self._bits >> offset & 1)

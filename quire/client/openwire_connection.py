@@ -166,6 +166,11 @@ class Connection:
         return 0.0 if self._channel is None else self._channel.unanswered.oldest_age()
 
     @property
+    def suppressed_duplicates(self) -> int:
+        """How many messages came again that the application had finished, and were acknowledged again."""
+        return self._audit.suppressed
+
+    @property
     def is_connected(self) -> bool:
         """Whether there is a socket to a broker at present."""
         return self._channel is not None and self._channel.is_connected
@@ -272,6 +277,7 @@ class Connection:
 
     def interrupted(self) -> None:
         """Of the channel: the socket is lost, and will be replaced."""
+        self._audit.interrupted()
         error = BrokerUnreachable("the connection to the broker was lost")
         for session in list(self._sessions.values()):
             session.interrupted(error)

@@ -83,6 +83,7 @@ class SessionConsumers:
     async def acknowledge(self) -> None:
         """Acknowledge everything that the session delivered."""
         for consumer in self:
+            consumer.note_finished(consumer.acks.delivered)
             await self._core.settle(consumer.acks.acknowledge())
 
     def check_no_listener(self) -> None:
@@ -121,6 +122,7 @@ class SessionConsumers:
     def committed(self) -> None:
         """The transaction is committed."""
         for consumer in self:
+            consumer.note_finished(consumer.acks.delivered)
             consumer.acks.committed()
         self._close_waiting()
 

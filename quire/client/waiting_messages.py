@@ -30,7 +30,7 @@ class WaitingMessages:
         self._call_later = call_later
         self._wake = wake
         self._waiting: deque[Delivery] = deque()
-        self._delayed: dict[int, tuple[asyncio.TimerHandle, list[Delivery]]] = {}
+        self._delayed: dict[int, asyncio.TimerHandle] = {}
         self._number = 0
         self.is_paused = False
 
@@ -58,22 +58,15 @@ class WaitingMessages:
             del self._delayed[number]
             self._put_back(deliveries)
 
-        self._delayed[number] = self._call_later(delay, end_of_delay), deliveries
+        self._delayed[number] = self._call_later(delay, end_of_delay)
 
-    def clear(self) -> list[Delivery]:
-        """Forget all messages.
-
-        Returns:
-            What they were.
-        """
-        found = list(self._waiting)
+    def clear(self) -> None:
+        """Forget all messages."""
         self._waiting.clear()
-        for timer, deliveries in self._delayed.values():
+        for timer in self._delayed.values():
             timer.cancel()
-            found += deliveries
         self._delayed.clear()
         self.is_paused = False
-        return found
 
     def _put_back(self, deliveries: list[Delivery]) -> None:
         if self._blocks:

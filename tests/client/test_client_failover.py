@@ -113,7 +113,7 @@ def test_what_was_not_processed_comes_again_and_is_no_duplicate(broker_url: str,
     asyncio.run(scenario())
 
 
-def test_what_was_processed_and_comes_again_is_given_to_the_dead_letters(broker_url: str, name: str) -> None:
+def test_what_was_processed_and_comes_again_is_acknowledged_again(broker_url: str, name: str) -> None:
     async def scenario() -> None:
         async with behind_proxy(broker_url, AckMode.INDIVIDUAL) as (proxy, connection, session):
             await session.producer(Queue(name)).send(name)
@@ -126,8 +126,9 @@ def test_what_was_processed_and_comes_again_is_given_to_the_dead_letters(broker_
             proxy.loses_requests = False
             await reconnected(proxy, connection)
             assert await consumer.receive(1) is None
+            assert connection.suppressed_duplicates == 1
         assert await bodies(broker_url, Queue(name)) == []
-        assert name in await bodies(broker_url, Queue("ActiveMQ.DLQ"))
+        assert name not in await bodies(broker_url, Queue("ActiveMQ.DLQ"))
 
     asyncio.run(scenario())
 

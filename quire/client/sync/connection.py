@@ -85,6 +85,11 @@ class Connection:
         """How many commands wait for the broker's answer."""
         return self._connection.unanswered
 
+    @property
+    def suppressed_duplicates(self) -> int:
+        """How many messages came again that the application had finished, and were acknowledged again."""
+        return self._connection.suppressed_duplicates
+
     def close(self) -> None:
         """Close it with its sessions, and end its thread."""
         thread, self._thread = self._thread, None

@@ -91,7 +91,7 @@ def test_client_mode_keeps_what_is_not_acknowledged() -> None:
     acks = machine(AckMode.CLIENT)
     deliver(acks, 1, 2)
     assert acks.outstanding() == []
-    assert len(acks.forget()) == 2
+    acks.forget()
     assert acks.acknowledge() == []
 
 
@@ -183,7 +183,7 @@ def test_a_rollback_delivers_again_in_order_with_the_delay_of_the_policy() -> No
     for given in done.again:
         acks.before(given, None)
     assert acks.rollback().delay == 50
-    assert acks.rollback() == ([], [], [], 0)
+    assert acks.rollback() == ([], [], 0)
 
 
 def test_beyond_the_maximum_the_whole_range_is_poison() -> None:
@@ -199,7 +199,8 @@ def test_beyond_the_maximum_the_whole_range_is_poison() -> None:
     assert "maximum of redeliveries: 2" in (cause.message or "")
     assert cause.cause is not None
     assert cause.cause.message == "ValueError: bad"
-    assert (done.rolled_back, done.again) == ([first, last], [])
+    assert done.again == []
+    assert not acks.delivered
 
 
 def test_expired_and_poisoned_messages_are_acknowledged_by_themselves() -> None:
@@ -209,16 +210,14 @@ def test_expired_and_poisoned_messages_are_acknowledged_by_themselves() -> None:
     assert acks.acknowledge() == []
 
 
-@pytest.mark.parametrize(("mode", "topic", "unprocessed"), [
-    (AckMode.AUTO, False, 0), (AckMode.DUPS_OK, True, 0), (AckMode.CLIENT, False, 2), (AckMode.INDIVIDUAL, False, 2),
-    (AckMode.SESSION_TRANSACTED, False, 2),
+@pytest.mark.parametrize(("mode", "topic"), [
+    (AckMode.AUTO, False), (AckMode.DUPS_OK, True), (AckMode.CLIENT, False), (AckMode.INDIVIDUAL, False),
+    (AckMode.SESSION_TRANSACTED, False),
 ])  # fmt: skip
-def test_after_a_lost_connection_only_what_was_not_processed_may_come_again(
-    mode: AckMode, topic: bool, unprocessed: int
-) -> None:
+def test_after_a_lost_connection_nothing_is_acknowledged_that_was_delivered_before(mode: AckMode, topic: bool) -> None:
     acks = machine(mode, topic=topic, optimize=True)
     deliver(acks, 1, 2, transaction=TRANSACTION if mode is AckMode.SESSION_TRANSACTED else None)
-    assert len(acks.forget()) == unprocessed
+    acks.forget()
     assert acks.outstanding() == acks.acknowledge() == []
 
 

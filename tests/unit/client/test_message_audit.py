@@ -16,6 +16,15 @@ def test_a_message_is_new_once_and_a_duplicate_afterwards() -> None:
     assert record(MessageAudit(), 1, 2, 1, 3, 3, 2) == [NEW, NEW, DUPLICATE, NEW, DUPLICATE, DUPLICATE]
 
 
+def test_asking_for_a_message_changes_nothing() -> None:
+    audit = MessageAudit(window=8)
+    record(audit, 1, 20)
+    asked = [audit.has("q", "p", sequence) for sequence in (1, 19, 20, 21, 99)]
+    assert asked == [False, False, True, False, False]
+    assert [audit.has("q", "other", 20), audit.has("other", "p", 20)] == [False, False]
+    assert record(audit, 19, 21) == [NEW, NEW]
+
+
 def test_the_first_sequence_is_zero() -> None:
     assert record(MessageAudit(), 0, 0) == [NEW, DUPLICATE]
 
@@ -52,29 +61,6 @@ def test_destinations_and_producers_have_windows_of_their_own() -> None:
             assert audit.record(destination, producer, 1) is NEW
 
 
-def test_a_message_that_was_rolled_back_is_new_again() -> None:
-    audit = MessageAudit()
-    record(audit, 1, 2)
-    audit.rollback("q", "p", 1)
-    assert record(audit, 1, 2) == [NEW, DUPLICATE]
-
-
-def test_what_cannot_be_rolled_back_any_more_stays_unknown() -> None:
-    audit = MessageAudit(window=2)
-    record(audit, 1, 2, 3)
-    audit.rollback("q", "p", 1)
-    assert record(audit, 1) == [UNKNOWN]
-
-
-def test_a_rollback_of_what_was_never_received_changes_nothing() -> None:
-    audit = MessageAudit(window=4)
-    for destination, producer, sequence in (("other", "p", 1), ("q", "other", 1), ("q", "p", 99)):
-        audit.rollback(destination, producer, sequence)
-    record(audit, 1)
-    audit.rollback("q", "p", 99)
-    assert record(audit, 1, 2) == [DUPLICATE, NEW]
-
-
 def test_the_producer_that_was_silent_longest_is_forgotten() -> None:
     audit = MessageAudit(producers=2)
     for producer in ("a", "b", "a", "c"):
@@ -96,29 +82,6 @@ def test_the_destination_that_was_silent_longest_is_forgotten() -> None:
         audit.record(destination, "p", 5)
     assert record(audit, 5, destination="a") == [DUPLICATE]
     assert record(audit, 4, 5, 6, destination="b") == [UNKNOWN, UNKNOWN, NEW]
-
-
-def test_a_message_is_in_order_when_it_follows_the_last_one() -> None:
-    audit = MessageAudit()
-    assert audit.in_order("q", "p", 7)
-    record(audit, 7)
-    assert [audit.in_order("q", "p", sequence) for sequence in (7, 8, 9)] == [False, True, False]
-    record(audit, 9)
-    assert audit.in_order("q", "p", 10)
-
-
-def test_duplicates_and_late_messages_do_not_disturb_the_order() -> None:
-    audit = MessageAudit(window=4)
-    record(audit, 9, 10, 9, 2)
-    assert audit.in_order("q", "p", 11)
-
-
-def test_what_was_rolled_back_is_in_order_when_it_comes_again() -> None:
-    audit = MessageAudit()
-    record(audit, 1, 2, 3)
-    for sequence in (3, 2):
-        audit.rollback("q", "p", sequence)
-    assert audit.in_order("q", "p", 2)
 
 
 def test_a_negative_sequence_is_refused() -> None:

@@ -78,10 +78,10 @@ def test_without_a_delay_they_are_there_at_once(blocks: bool) -> None:
     assert harness.taken() == ([0, 1, 2, 3] if blocks else [2, 3, 0, 1])
 
 
-def test_clearing_gives_everything_and_cancels_delays() -> None:
+def test_clearing_forgets_everything_and_cancels_delays() -> None:
     harness = filled(blocks=True)
     harness.waiting.come_again(harness.deliveries[:2], 1)
-    assert len(harness.waiting.clear()) == 4
+    harness.waiting.clear()
     assert harness.timers[0].is_cancelled
     assert not harness.waiting.is_paused
     assert harness.taken() == []
