@@ -8,7 +8,7 @@ from typing import Protocol
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Subscription
-from quire.broker.dead_letter import is_dead_letter_queue
+from quire.broker.dead_letter import DUPLICATE, is_dead_letter_queue
 from quire.broker.transactions.transaction import Transaction
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.scheduler import Timer
@@ -106,7 +106,7 @@ def _settle(subscription: Subscription, type: AckType, sequences: list[int], cau
     elif is_dead_letter_queue(source.destination, source.policy):  # what fails there stays there
         source.redeliver(messages, len(messages), cause, at_once=False)
     else:
-        source.dead_letter(messages, "failed", cause)
+        source.dead_letter(messages, "duplicate" if cause.startswith(DUPLICATE) else "failed", cause)
 
 
 # Ranges.

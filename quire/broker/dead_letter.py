@@ -14,6 +14,9 @@ from quire.settings import Policies, Policy
 CAUSE = "dlqDeliveryFailureCause"
 """The header that says why a message became a dead letter (ActiveMQ's name for it)."""
 
+DUPLICATE = "duplicate suppressed by the client"
+"""How the cause begins of a message that a client took for one that it had before. Its handling did not fail."""
+
 ORIGIN = "original-destination"
 """The header that says which queue a dead letter comes from (ActiveMQ's name for it)."""
 
@@ -35,13 +38,15 @@ class Origin(Protocol):
         destination: its address.
         policy: says what becomes of them.
         expired: how many have expired.
-        dead_lettered: how many became dead letters.
+        dead_lettered: how many became dead letters, without those that clients suppressed.
+        suppressed: how many became dead letters because clients suppressed them as duplicates.
     """
 
     destination: Destination
     policy: Policy
     expired: int
     dead_lettered: int
+    suppressed: int
 
     @property
     def ledger(self) -> "DestinationLedger | None":
@@ -71,6 +76,7 @@ def send_dead_letters(
     """Make the dead letters of messages that are being removed, in the same commit.
 
     Args:
+        reason: ``expired``, ``duplicate`` (a client suppressed them), or ``failed``.
         subscriber: whose they are, if they are of a durable subscription.
     """
     policy = origin.policy
@@ -94,7 +100,10 @@ def send_dead_letters(
             if address.kind is DestinationKind.QUEUE
             else core.directory.topic(address.name)
         )
-    origin.dead_lettered += len(messages)
+    if reason == "duplicate":
+        origin.suppressed += len(messages)
+    else:
+        origin.dead_lettered += len(messages)
     lives = round(policy.dead_letter_expiration * 1000)
     for message in messages:
         letter = dead_letter(message, origin.destination, cause)

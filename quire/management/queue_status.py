@@ -42,7 +42,12 @@ class QueueStatus(Status, frozen=True):
     dispatched: Annotated[int, counter("quire_queue_dispatched_messages", "Deliveries to consumers.")]
     redelivered: Annotated[int, counter("quire_queue_redelivered_messages", "Messages returned for redelivery.")]
     expired: Annotated[int, counter("quire_queue_expired_messages", "Messages that expired.")]
-    dead_lettered: Annotated[int, counter("quire_queue_dead_lettered_messages", "Messages that became dead letters.")]
+    dead_lettered: Annotated[
+        int, counter("quire_queue_dead_lettered_messages", "Messages that became dead letters, without duplicates.")
+    ]
+    suppressed: Annotated[
+        int, counter("quire_queue_suppressed_messages", "Dead letters that clients suppressed as duplicates.")
+    ]
     in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
     out_rate: Annotated[float, doc("Messages that are acknowledged, per second, in the last seconds.")]
     oldest_message_age_seconds: Annotated[
@@ -77,7 +82,7 @@ class QueueStatusReader:
             next_due=min([lane.delayed.earliest for lane in queue.lanes if lane.delayed], default=None),
             enqueued=queue.enqueued, dequeued=queue.dequeued, dispatched=queue.dispatched,
             redelivered=queue.redelivered, expired=queue.expired, dead_lettered=queue.dead_lettered,
-            in_rate=in_rate, out_rate=out_rate,
+            suppressed=queue.suppressed, in_rate=in_rate, out_rate=out_rate,
             oldest_message_age_seconds=self._sampler.first_messages.age(queue), paused=queue.paused,
             blocked=blocked(self._broker, queue), subscriptions=consumers(self._broker, queue),
             producers_held=held_producers(self._broker, name),

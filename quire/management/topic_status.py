@@ -85,6 +85,9 @@ class TopicStatus(Status, frozen=True):
             "quire_topic_dead_lettered_messages", "Messages of non-durable subscriptions that became dead letters."
         ),
     ]
+    suppressed: Annotated[
+        int, counter("quire_topic_suppressed_messages", "Dead letters of these that clients suppressed as duplicates.")
+    ]
     in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
     out_rate: Annotated[float, doc("Deliveries to all subscriptions, per second, in the last seconds.")]
     subscriptions: Annotated[
@@ -113,7 +116,8 @@ class DurableStatus(Status, frozen=True):
     dispatched: Annotated[int, doc("The number of deliveries to its consumer.")]
     redelivered: Annotated[int, doc("The number of messages returned for redelivery.")]
     expired: Annotated[int, doc("The number of expired messages.")]
-    dead_lettered: Annotated[int, doc("The number of messages that became dead letters.")]
+    dead_lettered: Annotated[int, doc("The number of messages that became dead letters, without duplicates.")]
+    suppressed: Annotated[int, doc("The number of dead letters that clients suppressed as duplicates.")]
     in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
     out_rate: Annotated[float, doc("Messages that are acknowledged, per second, in the last seconds.")]
     oldest_message_age_seconds: Annotated[float | None, doc("The age of the first message; null if unknown.")]
@@ -142,7 +146,7 @@ class TopicStatusReader:
             dispatched=topic.dispatched, dequeued=topic.dequeued, redelivered=topic.redelivered, expired=topic.expired,
             discarded_for_pending_limit=topic.discarded[PENDING_LIMIT],
             discarded_for_memory_limit=topic.discarded[MEMORY_LIMIT],
-            dead_lettered=topic.dead_lettered, in_rate=in_rate, out_rate=out_rate,
+            dead_lettered=topic.dead_lettered, suppressed=topic.suppressed, in_rate=in_rate, out_rate=out_rate,
             subscriptions=[
                 *[_non_durable(source, now) for source in topic.plain],
                 *[_durable(durable, now) for durable in durables],
@@ -160,7 +164,8 @@ class TopicStatusReader:
             resident_bytes=durable.memory.used, holes=durable.finished.holes,
             delayed=sum([len(lane.delayed) for lane in durable.lanes]), enqueued=durable.enqueued,
             dequeued=durable.dequeued, dispatched=durable.dispatched, redelivered=durable.redelivered,
-            expired=durable.expired, dead_lettered=durable.dead_lettered, in_rate=in_rate, out_rate=out_rate,
+            expired=durable.expired, dead_lettered=durable.dead_lettered, suppressed=durable.suppressed,
+            in_rate=in_rate, out_rate=out_rate,
             oldest_message_age_seconds=self._sampler.first_messages.age(durable), offline_seconds=offline,
             blocked=blocked(self._broker, durable),
             consumers=consumers(self._broker, durable),

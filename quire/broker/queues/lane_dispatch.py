@@ -73,7 +73,7 @@ class LaneDispatch:
         "_charge", "_damage", "_handlers", "_redelivery", "awaited", "bytes", "commits", "core", "dead_lettered",
         "depth", "dequeued", "destination", "dispatched", "dispatcher", "enqueued", "expired", "fault", "fault_since",
         "first_expiry", "group_header", "lanes", "ledger", "locator", "max_in_flight", "memory", "paused", "policy",
-        "redelivered", "retry_delays", "subscriptions", "withdrawal",
+        "redelivered", "retry_delays", "subscriptions", "suppressed", "withdrawal",
     )  # fmt: skip
 
     is_deleted = False
@@ -98,6 +98,7 @@ class LaneDispatch:
         self.fault: StoreError | None = None
         self.fault_since = 0.0
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
+        self.suppressed = 0
         self.first_expiry = 0
         self.max_in_flight = END
         self.retry_delays: RetryDelays | None = None

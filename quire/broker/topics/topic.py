@@ -67,6 +67,7 @@ class Topic:
         expired: how many expired while they waited for a plain subscription.
         discarded: how many were discarded because a plain subscription was slow, by cause.
         dead_lettered: how many of those of plain subscriptions became dead letters.
+        suppressed: how many of these became dead letters because clients suppressed them as duplicates.
     """
 
     is_deleted = False
@@ -85,7 +86,7 @@ class Topic:
         self.shared = SharedMessages(self.memory)
         self.durables: list[DurableSubscription] = []
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = 0
-        self.expired = self.dead_lettered = 0
+        self.expired = self.dead_lettered = self.suppressed = 0
         self.discarded = {PENDING_LIMIT: 0, MEMORY_LIMIT: 0}
         self._states = {lane: LaneState() if new else core.store.lane_state(lane) for lane in stored.lanes}
         counts = counts or (Counts() if new else read_counts(core.store, stored))

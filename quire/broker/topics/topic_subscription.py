@@ -60,6 +60,7 @@ class PlainTopic(Protocol):
     redelivered: int
     expired: int
     dead_lettered: int
+    suppressed: int
     discarded: dict[str, int]
 
     @property

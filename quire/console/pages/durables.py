@@ -96,6 +96,7 @@ def _look(page: Page) -> Look:
             "Enqueued": counted("enqueued"), "Dequeued": counted("dequeued"),
             "Dispatched": counted("dispatched"), "Redelivered": counted("redelivered"),
             "Expired": counted("expired"), "Dead-lettered": counted("dead_lettered"),
+            "Duplicates suppressed": counted("suppressed"),
         },
         parts=[
             Part("Consumer", consumer_columns(page, with_destination=False), lambda durable: durable["consumers"],

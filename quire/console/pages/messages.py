@@ -16,6 +16,9 @@ from quire.console.form import Field, Form
 from quire.console.page import Page
 from quire.console.row_table import Column, Entry, count_column, size_column, text_column
 
+CAUSE = "dlqDeliveryFailureCause"
+"""The header of a dead letter that says why it is one."""
+
 PREVIEW = 160
 """How many bytes of each body are asked for."""
 
@@ -116,6 +119,8 @@ def _columns(page: Page, place: Place) -> list[Column]:
             Column("deliveries", "Deliveries", lambda one: shown.number(one.get("deliveries")),
                    tone=lambda one: "warn" if (one.get("deliveries") or 0) > 1 else ""),
             Column("state", "State", lambda one: "in flight" if one.get("in_flight") else "waits", is_text=True),
+            Column("cause", "Dead letter because", lambda one: shown.text(one["headers"].get(CAUSE, ""), 100),
+                   is_text=True, is_shown=False),
         ]  # fmt: skip
     return columns
 

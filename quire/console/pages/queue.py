@@ -59,6 +59,7 @@ def _look(page: Page) -> Look:
             "Dead-lettered": lambda queue: (
                 shown.number(queue["dead_lettered"]), "warn" if queue["dead_lettered"] else ""
             ),
+            "Duplicates suppressed": counted("suppressed"),
             "Slow consumers": lambda queue: (
                 shown.number(queue["slow_consumers"]), "warn" if queue["slow_consumers"] else ""
             ),

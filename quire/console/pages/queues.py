@@ -32,6 +32,7 @@ def columns(page: Page) -> list[Column]:
         count_column("redelivered", "Redelivered", shown_at_first=False),
         count_column("expired", "Expired", shown_at_first=False),
         count_column("dead_lettered", "Dead-lettered", shown_at_first=False),
+        count_column("suppressed", "Duplicates suppressed", shown_at_first=False),
     ]  # fmt: skip
 
 

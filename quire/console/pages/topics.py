@@ -94,7 +94,7 @@ def _look(page: Page) -> Look:
             "In memory": counted("resident_bytes", shown.size), "Enqueued": counted("enqueued"),
             "Dispatched": counted("dispatched"), "Dequeued": counted("dequeued"),
             "Redelivered": counted("redelivered"), "Expired": counted("expired"),
-            "Dead-lettered": counted("dead_lettered"),
+            "Dead-lettered": counted("dead_lettered"), "Duplicates suppressed": counted("suppressed"),
             "Discarded, pending limit": counted("discarded_for_pending_limit"),
             "Discarded, no memory": counted("discarded_for_memory_limit"),
             "Offline durables": counted("offline_durables"),

@@ -34,7 +34,8 @@ class DestinationTables:
                 "consumers": lambda q: len(q.subscriptions), "enqueued": lambda q: q.enqueued,
                 "dequeued": lambda q: q.dequeued, "dispatched": lambda q: q.dispatched,
                 "redelivered": lambda q: q.redelivered, "expired": lambda q: q.expired,
-                "dead_lettered": lambda q: q.dead_lettered, **self._sampled(with_age=True),
+                "dead_lettered": lambda q: q.dead_lettered, "suppressed": lambda q: q.suppressed,
+                **self._sampled(with_age=True),
             },
             {
                 "nonempty": lambda q: q.depth > 0, "consumed": lambda q: bool(q.subscriptions),

@@ -238,7 +238,7 @@ class TopologyReader:
                 rate = self._sampler.rates(self._shown[str(target.kind), target.name])[0]
                 self._graph.join(Edge(from_id, to_id, "forward", rate, True))
         for (kind, name), source in self._shown.items():
-            if kind != "stream" and source.dead_lettered and not source.is_dead_letter_queue:
+            if kind != "stream" and (source.dead_lettered or source.suppressed) and not source.is_dead_letter_queue:
                 letter = dead_letter_destination(source.destination, source.policy)
                 if _id(str(letter.kind), letter.name) in self._graph.nodes:
                     self._graph.join(Edge(_id(kind, name), _id(str(letter.kind), letter.name), "dead-letter"))

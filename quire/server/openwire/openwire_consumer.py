@@ -7,6 +7,7 @@ from typing import Any
 from quire.broker.acknowledgement import AckType, Pull, acknowledged
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import AckMode, Subscription
+from quire.broker.dead_letter import DUPLICATE
 from quire.broker.queues.departure import Departure
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.addresses import Address, Scope
@@ -255,10 +256,12 @@ def return_unseen(subscription: Subscription, source: LaneDispatch, last_seen: i
 
 
 def cause_of(ack: MessageAck) -> str:
-    """Why a client could not process a message."""
+    """Why a client could not process a message, or took it for a duplicate."""
     if ack.poison_cause is None:
         return "the client could not process it"
-    return f"{ack.poison_cause.class_name}: {ack.poison_cause.message}"
+    cause = f"{ack.poison_cause.class_name}: {ack.poison_cause.message}"
+    # So do ActiveMQ's clients say it, which remember what they were given and not what became of it.
+    return f"{DUPLICATE}: {cause}" if "suppressing duplicate delivery" in cause.lower() else cause
 
 
 def check_single(info: ConsumerInfo, addresses: tuple[Address, ...]) -> None:

@@ -23,6 +23,7 @@ def queue(name: str, place: int) -> dict[str, Any]:
         "subscriptions": [consumer(f"127.0.0.1:{50000 + at}", at) for at in range(3)],
         "parked_for_consumers": 0, "parked_for_groups": 0, "delayed": 0, "next_due": None, "enqueued": 123456 + place,
         "dequeued": 120000, "dispatched": 121000, "redelivered": 3, "expired": 0, "dead_lettered": place % 2,
+        "suppressed": 0,
         "oldest_message_age_seconds": place * 3.7 if depth else None, "paused": place % 11 == 5, "producers_held": [],
         "blocked": None, "in_rate": place * 1.5, "out_rate": place * 1.25,
     }  # fmt: skip
@@ -162,7 +163,8 @@ TOPIC = {
     "name": HOSTILE[0], "depth": 40, "bytes": 4000, "resident_bytes": 0, "prioritized": False, "consumers": 2,
     "slow_consumers": 1, "durables": 1, "offline_durables": 1, "pending": 0, "backlog": 40, "enqueued": 100,
     "dispatched": 90, "dequeued": 80, "redelivered": 0, "expired": 0, "discarded_for_pending_limit": 0,
-    "discarded_for_memory_limit": 0, "dead_lettered": 0, "producers_held": [], "in_rate": 150.0, "out_rate": 150.0,
+    "discarded_for_memory_limit": 0, "dead_lettered": 0, "suppressed": 0,
+    "producers_held": [], "in_rate": 150.0, "out_rate": 150.0,
     "subscriptions": [
         {"client_id": None, "name": None, "connection": "127.0.0.1:50001", "id": HOSTILE[1], "selector": None,
          "prefetch": 32767, "in_flight": 0, "pending": 0, "discarded": 0, "slow_seconds": 3.0},
@@ -174,7 +176,8 @@ TOPIC = {
 DURABLE: dict[str, Any] = {
     "client_id": HOSTILE[0], "name": HOSTILE[2], "topic": "prices", "selector": None, "no_local": False, "depth": 40,
     "in_flight": 1, "bytes": 4000, "resident_bytes": 0, "holes": 0, "delayed": 0, "enqueued": 100, "dequeued": 60,
-    "dispatched": 61, "redelivered": 0, "expired": 0, "dead_lettered": 0, "oldest_message_age_seconds": 12.0,
+    "dispatched": 61, "redelivered": 0, "expired": 0, "dead_lettered": 0,
+    "suppressed": 0, "oldest_message_age_seconds": 12.0,
     "offline_seconds": 60.0, "blocked": None, "consumers": [], "in_rate": 1.0, "out_rate": 0.0,
 }  # fmt: skip
 

@@ -38,7 +38,7 @@ def test_queues_are_sorted_searched_and_chosen(filled: Api) -> None:
     ("kind", "columns"),
     [
         ("queues", "depth in_flight bytes consumers enqueued dequeued dispatched redelivered expired dead_lettered "
-                   "in_rate out_rate oldest"),
+                   "suppressed in_rate out_rate oldest"),
         ("topics", "depth bytes consumers durables backlog pending enqueued dispatched in_rate out_rate"),
         ("durables", "client_id topic depth in_flight bytes enqueued dequeued in_rate out_rate oldest"),
         ("streams", "records bytes partitions groups members appended in_rate out_rate"),

@@ -1,9 +1,11 @@
 """Acknowledgements of every type, of ranges, and of what is not there."""
 
+from typing import Any
+
 import pytest
 
 from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispatch, Response, TransactionType
-from quire.protocols.openwire.structures import ConsumerId, MessageId, ProducerId
+from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, ConsumerId, MessageId, ProducerId
 from quire.protocols.openwire.throwable import Throwable
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, T, id_of, sequence_of
@@ -195,6 +197,33 @@ def test_poison_makes_a_dead_letter_with_its_cause() -> None:
     (frame,) = letter.take("MESSAGE")
     assert frame.body == b"0"
     assert "Exceeded redelivery policy limit" in frame.headers["dlqDeliveryFailureCause"]
+
+
+@pytest.mark.parametrize("destination", ["queue", "topic", "durable"])
+def test_a_duplicate_that_the_client_suppressed_is_a_dead_letter_and_no_failure(destination: str) -> None:
+    rig = Rig(settings())
+    client = rig.client()
+    target = ActiveMQQueue("q") if destination == "queue" else ActiveMQTopic("t")
+    client.consumer(target, subscription_name="s" if destination == "durable" else None)
+    client.send("0", "1", destination=target)
+    first, second = client.take(MessageDispatch)
+    suppressed = Throwable("java.lang.Throwable", "Suppressing duplicate delivery on connection, consumer ID:c:1:1:1")
+    client.acks([first], AckType.POISON, poison_cause=suppressed)
+    client.acks([second], AckType.POISON, poison_cause=Throwable("java.lang.Error", "broken"))
+    assert client.errors() == []
+    letter = rig.connect()
+    letter.subscribe("ActiveMQ.DLQ", "auto")
+    rig.run()
+    causes = [frame.headers["dlqDeliveryFailureCause"] for frame in letter.take("MESSAGE")]
+    assert causes == [
+        "duplicate suppressed by the client: java.lang.Throwable: Suppressing duplicate delivery on connection, "
+        "consumer ID:c:1:1:1",
+        "java.lang.Error: broken",
+    ]
+    sources: dict[str, Any] = {"queue": rig.broker.queues.get("q"), "topic": rig.broker.topic("t"),
+                               "durable": next(iter(rig.broker.durables), None)}  # fmt: skip
+    source = sources[destination]
+    assert (source.suppressed, source.dead_lettered) == (1, 1)
 
 
 def test_expired_is_a_dead_letter_too() -> None:
