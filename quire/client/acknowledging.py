@@ -93,8 +93,6 @@ class Acknowledging:
     def before(self, delivery: Delivery, transaction: LocalTransactionId | None) -> list[MessageAck]:
         """A message is about to be given to the application, in a transaction of a transacted session."""
         self._note(delivery)
-        if self.settings.acks_batch:
-            return []
         self.delivered[delivery] = None
         if self.settings.mode is not AckMode.SESSION_TRANSACTED:
             return []
@@ -107,11 +105,12 @@ class Acknowledging:
         settings = self.settings
         if settings.acks_each:
             return self._optimized_acks() if self._optimize else self._range(AckType.STANDARD)
+        if settings.mode is AckMode.SESSION_TRANSACTED or delivery not in self.delivered:
+            return []
         if settings.acks_batch:
+            del self.delivered[delivery]
             return self._later(delivery, AckType.STANDARD)
-        if settings.mode is not AckMode.SESSION_TRANSACTED and delivery in self.delivered:
-            return self._later(delivery, AckType.DELIVERED)
-        return []
+        return self._later(delivery, AckType.DELIVERED)
 
     def expired(self, delivery: Delivery) -> list[MessageAck]:
         """A message expired before it was given to the application."""
@@ -177,16 +176,23 @@ class Acknowledging:
 
     def rollback(self) -> Rollback:
         """Deliver again what was delivered; beyond the maximum of redeliveries all of it is poison."""
-        # What is optimized is processed: only its acknowledgement waits to be sent.
-        processed = list(self.delivered)[: self._optimized] if self._optimize else []
-        acks = self._taken_as_processed(processed)
+        acks = self._taken_as_processed()
         found = list(self.delivered)
+        if found:
+            self._pending = None
+            self._counted = max(0, self._counted - len(found))
+        return self._rolled_back(acks, found)
+
+    def reject(self, delivery: Delivery) -> Rollback:
+        """Deliver one message again that failed, or give it up; nothing if it was acknowledged or rejected before."""
+        acks = self._take_pending() if self.settings.acks_batch else self._taken_as_processed()
+        return self._rolled_back(acks, [delivery] if delivery in self.delivered else [])
+
+    def _rolled_back(self, acks: list[MessageAck], found: list[Delivery]) -> Rollback:
         if not found:
             return Rollback(acks, [], 0)
-        self.delivered.clear()
-        self._pending = None
-        self._counted = max(0, self._counted - len(found))
         for delivery in found:
+            del self.delivered[delivery]
             delivery.redeliveries += 1
         first, last = found[0], found[-1]
         policy = self.settings.policy
@@ -197,7 +203,9 @@ class Acknowledging:
         acks.append(_ack(last, AckType.REDELIVERED, first, len(found)))
         return Rollback(acks, found, policy.delay(last.redeliveries, self._random))
 
-    def _taken_as_processed(self, processed: list[Delivery]) -> list[MessageAck]:
+    def _taken_as_processed(self) -> list[MessageAck]:
+        # What is optimized is processed: only its acknowledgement waits to be sent.
+        processed = list(self.delivered)[: self._optimized] if self._optimize else []
         for delivery in processed:
             del self.delivered[delivery]
         self._optimized = 0

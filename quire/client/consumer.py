@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Protocol, Self
 
+from quire import logs
 from quire.client.ack_mode import AckMode
-from quire.client.acknowledging import Acknowledging
+from quire.client.acknowledging import Acknowledging, Rollback
 from quire.client.delivery import Delivery
 from quire.client.destinations import ClientDestination
 from quire.client.received_message import ReceivedMessage
@@ -27,6 +29,14 @@ PULL_GRACE = 5.0
 
 TURN = 0.01
 """After how many seconds of messages that were there already ``receive`` lets the event loop do other work."""
+
+INSTEAD = {
+    AckMode.AUTO: "raise in the listener",
+    AckMode.DUPS_OK: "raise in the listener",
+    AckMode.CLIENT: "session.recover() delivers again all that is not acknowledged",
+    AckMode.SESSION_TRANSACTED: "session.rollback() delivers again what the transaction received",
+}
+"""What to do in the other modes with a message that failed."""
 
 
 class ConsumerOwner(Protocol):
@@ -88,6 +98,7 @@ class Consumer:
         blocks = not session.options.non_blocking_redelivery
         self._waiting = WaitingMessages(blocks, asyncio.get_running_loop().call_later, self._wake)
         self._is_browsed = False
+        self._has_told = False
         self._receivers: deque[asyncio.Future[None]] = deque()
         self._is_answered = False
         self._failure: QuireError | None = None
@@ -223,10 +234,7 @@ class Consumer:
 
     def rollback(self) -> None:
         """Deliver again what was delivered, or give it up, as the redelivery policy says."""
-        done = self.acks.rollback()
-        self._session.post(done.acks)
-        if done.again and not self.is_closed:
-            self._waiting.come_again(done.again, done.delay / 1000)
+        self._come_again(self.acks.rollback())
 
     def note_finished(self, deliveries: Iterable[Delivery]) -> None:
         """The application has finished messages: if their acknowledgements are lost, and they come again, they go."""
@@ -247,17 +255,19 @@ class Consumer:
         if before:
             await self._session.settle(before)
         try:
-            await self._call(self.listener, ReceivedMessage(delivery, self._acknowledge))
+            await self._call(self.listener, ReceivedMessage(delivery, self._acknowledge, self._reject))
         except Exception as error:
             delivery.cause = error
             self._owner.listener_failed(self, error)
             if self.acks.settings.mode in (AckMode.SESSION_TRANSACTED, AckMode.CLIENT):
                 await self._session.settle(self.acks.after(delivery))
             else:
-                self.rollback()
+                self._come_again(self.acks.reject(delivery))
         else:
             if self._finishes_each:
                 self.note_finished((delivery,))
+            elif self._acknowledge is not None and not self._has_told and delivery in self.acks.delivered:
+                self._tell_unacknowledged(delivery)
             await self._session.settle(self.acks.after(delivery))
 
     async def _call(self, listener: Listener, message: ReceivedMessage) -> None:
@@ -280,7 +290,7 @@ class Consumer:
             # Acknowledgements and heart-beats leave between two messages, however many are here already.
             self._turn_began = now
             await asyncio.sleep(0)
-        return ReceivedMessage(delivery, self._acknowledge)
+        return ReceivedMessage(delivery, self._acknowledge, self._reject)
 
     async def _acknowledge_all(self, delivery: Delivery) -> None:
         self.note_finished((delivery,))
@@ -290,6 +300,33 @@ class Consumer:
         self._session.check_open()
         self.note_finished((delivery,))
         await self._session.settle(self.acks.acknowledge_one(delivery))
+
+    async def _reject(self, delivery: Delivery, delay: float | None) -> None:
+        self._session.check_open()
+        mode = self._session.mode
+        if self.info.browser or mode is not AckMode.INDIVIDUAL:
+            instead = "it was only looked at" if self.info.browser else INSTEAD[mode]
+            raise IllegalState(f"only messages of INDIVIDUAL sessions are rejected one by one: {instead}")
+        self._come_again(self.acks.reject(delivery), delay)
+
+    def _come_again(self, done: Rollback, delay: float | None = None) -> None:
+        """Deliver messages again; with a delay of their own, in seconds, they hold nothing that is behind them."""
+        self._session.post(done.acks)
+        if not done.again or self.is_closed:
+            return
+        if delay is None:
+            self._waiting.come_again(done.again, done.delay / 1000)
+        else:
+            self._waiting.come_again(done.again, delay, blocks=False)
+
+    def _tell_unacknowledged(self, delivery: Delivery) -> None:
+        self._has_told = True
+        logs.event(
+            "client.unacknowledged",
+            f"the listener of {self.destination} returned and has not acknowledged {delivery.message.message_id}; the "
+            f"session is {self._session.mode.name}: call message.acknowledge() when the work is done, or use AUTO",
+            logging.WARNING, destination=str(self.destination),
+        )  # fmt: skip
 
     def _place(self, message: Message) -> str:
         """Where the audit knows a message: the copies of a composite send share one id in several queues."""
@@ -334,7 +371,7 @@ class Consumer:
     async def _ask(self, timeout: float | None, deadline: float | None) -> bool:
         """Ask the broker for a message, and wait for its answer; False if it has none."""
         self._is_answered = False
-        while not self._is_answered and not self.is_closed:
+        while not self._is_answered and not self._waiting and not self.is_closed:
             await self._session.channel.ready()
             wait_ms = 0 if timeout is None else int(timeout * 1000) or -1
             self._session.post(

@@ -1,6 +1,7 @@
 """Messages as consumers get them. Body and properties are read when they are first asked for."""
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
@@ -9,9 +10,11 @@ from quire.client.destinations import ClientDestination
 from quire.client.message import Message
 from quire.client.message_bodies import read_body, read_properties
 from quire.client.wire_destinations import from_wire
+from quire.errors import IllegalState, InvalidArgument
 from quire.protocols.openwire.messages import OFFSET, PARTITION
 
 Acknowledge = Callable[[Delivery], Awaitable[None]]
+Reject = Callable[[Delivery, float | None], Awaitable[None]]
 
 
 class ReceivedMessage:
@@ -20,14 +23,18 @@ class ReceivedMessage:
     Args:
         delivery: the message on its way.
         acknowledge: what ``acknowledge`` does; None in sessions that acknowledge by themselves.
+        reject: what ``reject`` does; None for a message that no consumer holds.
 
     Attributes:
         delivery: the message on its way, for parts of it that have no attribute here.
     """
 
-    def __init__(self, delivery: Delivery, acknowledge: Acknowledge | None = None) -> None:
+    def __init__(
+        self, delivery: Delivery, acknowledge: Acknowledge | None = None, reject: Reject | None = None
+    ) -> None:  # fmt: skip
         self.delivery = delivery
         self._acknowledge = acknowledge
+        self._reject = reject
         self._redeliveries = delivery.redeliveries
 
     async def acknowledge(self) -> None:
@@ -40,6 +47,25 @@ class ReceivedMessage:
         """
         if self._acknowledge is not None:
             await self._acknowledge(self.delivery)
+
+    async def reject(self, delay: float | timedelta | None = None) -> None:
+        """Say that the work on it failed, in an ``INDIVIDUAL`` session: it is delivered again to the same consumer.
+
+        That is counted; beyond the maximum of the redelivery policy it becomes a dead letter. It does nothing for a
+        message that was acknowledged or rejected before.
+
+        Args:
+            delay: when it is delivered again, in seconds or as a timedelta. Other messages do not wait for it; the
+                consumer holds it meanwhile, and gives it back at once when it closes. None: as the redelivery policy
+                says.
+
+        Raises:
+            IllegalState: the session has another mode, or is closed.
+            InvalidArgument: the delay is none.
+        """
+        if self._reject is None:
+            raise IllegalState("no consumer holds this message")
+        await self._reject(self.delivery, None if delay is None else _seconds(delay))
 
     @cached_property
     def body(self) -> Any:
@@ -145,3 +171,10 @@ class ReceivedMessage:
 
     def __repr__(self) -> str:
         return f"ReceivedMessage({self.id}, {self.destination})"
+
+
+def _seconds(delay: object) -> float:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < float("inf"):
+        raise InvalidArgument(f"the delay is {delay!r}: give seconds or a timedelta, 0 or more", argument="delay")
+    return seconds

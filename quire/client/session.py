@@ -30,7 +30,8 @@ from quire.protocols.openwire.structures import ProducerId
 class Session:
     """A session of a connection; ``connection.session(...)`` makes one. As a context manager it closes itself.
 
-    One task uses a session at a time. Consumers of a session either all have a listener, or all use ``receive``.
+    One task uses a session at a time; in mode ``INDIVIDUAL`` several may receive, acknowledge and reject. Consumers of
+    a session either all have a listener, or all use ``receive``.
 
     Args:
         core: the parts that its consumers and producers share.

@@ -20,7 +20,8 @@ class WaitingMessages:
     """The messages in the order in which they are given out.
 
     Args:
-        blocks: what was rolled back holds everything behind it until its delay is over; else that goes on.
+        blocks: what was rolled back holds everything behind it until its delay is over, if the call does not say
+            otherwise; else that goes on.
         call_later: makes the calls at the end of delays.
         wake: called when there may be a message again.
     """
@@ -32,10 +33,15 @@ class WaitingMessages:
         self._waiting: deque[Delivery] = deque()
         self._delayed: dict[int, asyncio.TimerHandle] = {}
         self._number = 0
-        self.is_paused = False
+        self._holding = 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether everything waits for the end of a delay."""
+        return self._holding > 0
 
     def __bool__(self) -> bool:
-        return bool(self._waiting) and not self.is_paused
+        return bool(self._waiting) and not self._holding
 
     def add(self, delivery: Delivery) -> None:
         """A message came."""
@@ -43,20 +49,29 @@ class WaitingMessages:
 
     def take(self) -> Delivery | None:
         """The next message; None if there is none at present."""
-        return self._waiting.popleft() if self._waiting and not self.is_paused else None
+        return self._waiting.popleft() if self._waiting and not self._holding else None
 
-    def come_again(self, deliveries: list[Delivery], delay: float) -> None:
-        """Give out rolled back messages again after a delay in seconds."""
+    def come_again(self, deliveries: list[Delivery], delay: float, *, blocks: bool | None = None) -> None:
+        """Give out rolled back messages again after a delay in seconds.
+
+        Args:
+            deliveries: the messages.
+            delay: in seconds.
+            blocks: whether they hold what is behind them; None: as all others.
+        """
         self._number += 1
         number = self._number
+        holds = self._blocks if blocks is None else blocks
         if delay <= 0:
-            self._put_back(deliveries)
+            self._put_back(deliveries, holds)
             return
-        self.is_paused = self._blocks
+
+        self._holding += holds
 
         def end_of_delay() -> None:
             del self._delayed[number]
-            self._put_back(deliveries)
+            self._holding -= holds
+            self._put_back(deliveries, holds)
 
         self._delayed[number] = self._call_later(delay, end_of_delay)
 
@@ -66,12 +81,11 @@ class WaitingMessages:
         for timer in self._delayed.values():
             timer.cancel()
         self._delayed.clear()
-        self.is_paused = False
+        self._holding = 0
 
-    def _put_back(self, deliveries: list[Delivery]) -> None:
-        if self._blocks:
+    def _put_back(self, deliveries: list[Delivery], holds: bool) -> None:
+        if holds:
             self._waiting.extendleft(reversed(deliveries))
-            self.is_paused = bool(self._delayed)
         else:
             self._waiting.extend(deliveries)
         self._wake()

@@ -254,6 +254,36 @@ def test_a_listener_that_fails_gets_the_message_again(broker_url: str, name: str
     assert [str(error) for error in errors] == ["not yet", "not yet"]
 
 
+def test_a_bad_job_of_a_pool_takes_no_good_ones_to_the_dead_letters(broker_url: str, name: str) -> None:
+    async def scenario() -> None:
+        pool: list[ReceivedMessage] = []
+
+        async def listener(message: ReceivedMessage) -> None:
+            if message.body == "2":
+                raise ValueError("a bad job")
+            pool.append(message)
+
+        async with connect(broker_url, on_error=lambda error: None) as connection:
+            await fill(connection, Queue(name), 5, correlation_id=name)
+            async with connection.session(AckMode.INDIVIDUAL) as session:
+                await session.consumer(Queue(name), listener=listener, policy=FAST)
+                async with asyncio.timeout(10):
+                    while len(pool) < 4:
+                        await asyncio.sleep(0.02)
+                await pool[0].reject(delay=0.02)
+                async with asyncio.timeout(10):
+                    while len(pool) < 5:
+                        await asyncio.sleep(0.02)
+                assert pool[4].delivery_count == 2
+                for message in pool[1:]:
+                    await message.acknowledge()
+            assert await drain(connection, Queue(name)) == []
+            dead = await drain(connection, Queue("ActiveMQ.DLQ"))
+            assert bodies([message for message in dead if message.correlation_id == name]) == ["2"]
+
+    asyncio.run(scenario())
+
+
 def test_redelivery_without_blocking_lets_others_pass(broker_url: str, name: str) -> None:
     async def scenario() -> None:
         async with connect(broker_url + "?jms.nonBlockingRedelivery=true") as connection:

@@ -1,7 +1,8 @@
 """The client without asyncio: the same names, each call waits. Every connection has a thread with an event loop.
 
 That thread sends and checks heart-beats, so a handler may be busy for as long as it likes. Listeners are called in a
-thread of their session. One thread uses a session at a time.
+thread of their session. One thread uses a session at a time; in mode ``INDIVIDUAL`` several may receive, acknowledge
+and reject.
 """
 
 from quire.client.sync.browser import Browser

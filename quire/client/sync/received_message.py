@@ -1,5 +1,6 @@
 """Messages as consumers get them, for threads."""
 
+from datetime import timedelta
 from typing import Any
 
 from quire.client.destinations import ClientDestination
@@ -9,7 +10,7 @@ from quire.client.received_message import ReceivedMessage as AsyncReceivedMessag
 
 
 class ReceivedMessage:
-    """A message that was received: the attributes of ``quire.client.ReceivedMessage``, and ``acknowledge``."""
+    """A message that was received, with the names of ``quire.client.ReceivedMessage``."""
 
     def __init__(self, loop: EventLoopThread, message: AsyncReceivedMessage) -> None:
         self._loop = loop
@@ -18,6 +19,14 @@ class ReceivedMessage:
     def acknowledge(self) -> None:
         """Acknowledge it, as ``quire.client.ReceivedMessage.acknowledge`` does."""
         self._loop.run(self.message.acknowledge())
+
+    def reject(self, delay: float | timedelta | None = None) -> None:
+        """Say that the work on it failed; see ``quire.client.ReceivedMessage.reject``.
+
+        Args:
+            delay: when it is delivered again, in seconds or as a timedelta; None: as the redelivery policy says.
+        """
+        self._loop.run(self.message.reject(delay))
 
     @property
     def body(self) -> Any:

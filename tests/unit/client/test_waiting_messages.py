@@ -70,6 +70,18 @@ def test_without_blocking_others_pass() -> None:
     assert harness.taken() == [0, 1]
 
 
+def test_what_has_a_delay_of_its_own_holds_nothing_and_comes_last() -> None:
+    harness = filled(blocks=True)
+    harness.waiting.come_again(harness.deliveries[:1], 60, blocks=False)
+    assert harness.waiting.take() is harness.deliveries[2]
+    harness.waiting.come_again(harness.deliveries[1:2], 1)
+    assert harness.taken() == []
+    harness.timers[1].call()
+    assert harness.waiting.take() is harness.deliveries[1]
+    harness.timers[0].call()
+    assert harness.taken() == [3, 0]
+
+
 @pytest.mark.parametrize("blocks", [True, False])
 def test_without_a_delay_they_are_there_at_once(blocks: bool) -> None:
     harness = filled(blocks)
