@@ -14,6 +14,11 @@ def event(name: str, text: str, level: int = logging.INFO, **data: Any) -> None:
     _LOGGER.log(level, text, extra={"event": name, "data": data})
 
 
+def failure(name: str, text: str, error: BaseException, **data: Any) -> None:
+    """Log a warning, and where the error was raised."""
+    _LOGGER.warning(text, exc_info=error, extra={"event": name, "data": data})
+
+
 def watch(handler: logging.Handler) -> None:
     """Have a handler see all events, too."""
     _LOGGER.addHandler(handler)

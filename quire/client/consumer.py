@@ -57,7 +57,7 @@ class ConsumerOwner(Protocol):
     def wake_listeners(self) -> None:
         """There may be a message for a listener."""
 
-    def listener_failed(self, consumer: "Consumer", error: Exception) -> None:
+    def listener_failed(self, message: ReceivedMessage, error: Exception) -> None:
         """A listener raised an error."""
 
 
@@ -254,11 +254,12 @@ class Consumer:
         before = self.acks.before(delivery, self._session.transaction_id())
         if before:
             await self._session.settle(before)
+        message = ReceivedMessage(delivery, self._acknowledge, self._reject)
         try:
-            await self._call(self.listener, ReceivedMessage(delivery, self._acknowledge, self._reject))
+            await self._call(self.listener, message)
         except Exception as error:
             delivery.cause = error
-            self._owner.listener_failed(self, error)
+            self._owner.listener_failed(message, error)
             if self.acks.settings.mode in (AckMode.SESSION_TRANSACTED, AckMode.CLIENT):
                 await self._session.settle(self.acks.after(delivery))
             else:
@@ -271,11 +272,17 @@ class Consumer:
             await self._session.settle(self.acks.after(delivery))
 
     async def _call(self, listener: Listener, message: ReceivedMessage) -> None:
-        if self._session.tracing is None:
-            await listener(message)
-        else:
-            with self._session.tracing.processing(message):
+        try:
+            if self._session.tracing is None:
                 await listener(message)
+            else:
+                with self._session.tracing.processing(message):
+                    await listener(message)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            raise RuntimeError("something that the listener awaited was cancelled") from error
 
     async def _deliver(self, delivery: Delivery) -> ReceivedMessage:
         acks = self.acks.before(delivery, None if self.info.browser else self._session.transaction_id())

@@ -1,5 +1,7 @@
 """The connection: sessions over one socket to a broker, or to one broker after the other."""
 
+import contextlib
+import inspect
 import itertools
 import logging
 import ssl
@@ -49,8 +51,8 @@ from quire.protocols.openwire.commands import (
 )
 from quire.protocols.openwire.structures import BaseCommand, ConnectionId, ConsumerId, SessionId
 
-OnError = Callable[[Exception], None]
-"""What is called with errors that no call raises."""
+OnError = Callable[[Exception], object] | Callable[[Exception, ReceivedMessage | None], object]
+"""What is called with errors that no call raises; if it takes a second argument, it gets the message of a listener."""
 
 
 def connect(
@@ -67,7 +69,8 @@ def connect(
         client_id: whose durable subscriptions the connection may use.
         policies: redelivery policies by destination; names may have wildcards.
         on_error: called with errors that no call raises: of a listener, of a command that is not answered, or of a
-            connection that is lost for good.
+            connection that is lost for good. It gets the error, and if it takes a second argument, the message whose
+            listener raised it, or None.
         tls: for ``ssl://``; None: the authorities of the file that QUIRE_TLS_CA names, or the system's.
         clock: for expirations and limits.
 
@@ -99,7 +102,7 @@ class Connection:
         self._options = replace(self._url.options, **{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
         self._tls = tls
         self._clock = clock
-        self._on_error = on_error
+        self._on_error = None if on_error is None else _reporter(on_error)
         self._random: Random = SystemRandom()
         self._id = ConnectionId(connection_id(clock, self._options.connection_id_prefix))
         self.client_id = self._options.client_id or connection_id(clock, self._options.client_id_prefix)
@@ -247,12 +250,16 @@ class Connection:
         self._sessions.pop(core.id.value, None)
         self._last_delivered = max(self._last_delivered, core.last_delivered)
 
-    def report(self, error: Exception) -> None:
-        """Of the session: an error that no call raises."""
-        if self._on_error is not None:
-            self._on_error(error)
-        else:
-            logs.event("client.error", f"{type(error).__name__}: {error}", logging.WARNING)
+    def report(self, error: Exception, message: ReceivedMessage | None = None) -> None:
+        """Of the session: an error that no call raises, and the message whose listener raised it."""
+        if self._on_error is None:
+            if message is None:  # else it is in the log
+                logs.event("client.error", f"{type(error).__name__}: {error}", logging.WARNING)
+            return
+        try:
+            self._on_error(error, message)
+        except Exception as defect:
+            logs.failure("client.error", f"on_error raised {defect!r}", defect)
 
     def dispatched(self, command: BaseCommand) -> None:
         """Of the channel: a command came that is no answer."""
@@ -317,3 +324,13 @@ class Connection:
         if self._channel is None:
             raise IllegalState("the connection is not open: use `async with connect(...)`, or await its open()")
         return self._channel
+
+
+def _reporter(on_error: Callable[..., object]) -> Callable[[Exception, ReceivedMessage | None], object]:
+    """A function of an error and a message, from one that may take the error only."""
+    with contextlib.suppress(ValueError):  # what is not written in Python may have no signature
+        parameters = inspect.signature(on_error).parameters.values()
+        positional = [item for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
+        if len(positional) > 1 and (positional[1].default is positional[1].empty or positional[1].name == "message"):
+            return on_error
+    return lambda error, message: on_error(error)

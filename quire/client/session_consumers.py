@@ -1,6 +1,5 @@
 """The consumers of a session: makes them, and passes on to all of them what happens to the session."""
 
-import logging
 from collections.abc import Iterator
 from random import Random
 
@@ -10,6 +9,7 @@ from quire.client.acknowledging import Acknowledging, AckSettings
 from quire.client.consumer import Consumer, Listener
 from quire.client.consumer_request import ConsumerRequest
 from quire.client.listeners import Listeners
+from quire.client.received_message import ReceivedMessage
 from quire.client.redelivery_policy import RedeliveryPolicy
 from quire.client.session_core import SessionCore
 from quire.client.session_owner import SessionOwner
@@ -104,13 +104,15 @@ class SessionConsumers:
         """It may have a message for its listener."""
         self._listeners.wake()
 
-    def listener_failed(self, consumer: Consumer, error: Exception) -> None:
+    def listener_failed(self, message: ReceivedMessage, error: Exception) -> None:
         """Its listener raised an error."""
-        self._owner.report(error)
-        logs.event(
-            "client.listener-failed", f"the listener of {consumer.destination} raised {error!r}", logging.WARNING,
-            destination=str(consumer.destination),
+        where, count = str(message.destination), message.delivery_count
+        logs.failure(
+            "client.listener-failed",
+            f"the listener of {where} raised {error!r} for message {message.id}, delivery {count}", error,
+            destination=where, message_id=message.id, delivery_count=count,
         )  # fmt: skip
+        self._owner.report(error, message)
 
     # Of the session.
 

@@ -7,7 +7,6 @@ from quire.client.message import Body, Message
 from quire.client.received_message import ReceivedMessage
 from quire.client.redelivery_policies import RedeliveryPolicies
 from quire.client.session_core import SessionCore
-from quire.errors import QuireError
 
 
 class SessionOwner(Protocol):
@@ -32,5 +31,5 @@ class SessionOwner(Protocol):
     def session_closed(self, core: SessionCore) -> None:
         """The session is closed."""
 
-    def report(self, error: QuireError | Exception) -> None:
-        """An error that no call raises."""
+    def report(self, error: Exception, message: ReceivedMessage | None = None) -> None:
+        """An error that no call raises, and the message whose listener raised it."""

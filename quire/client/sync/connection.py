@@ -31,7 +31,8 @@ def connect(url: str = "tcp://127.0.0.1:61616", **options: Unpack[ConnectOptions
 
     Args:
         url: the broker, as for ``quire.client.connect``.
-        options: those of ``quire.client.connect``. ``on_error`` is called in the connection's thread.
+        options: those of ``quire.client.connect``. ``on_error`` is called in the connection's thread, and gets a
+            message as ``quire.client.ReceivedMessage``: read its attributes only.
 
     Raises:
         InvalidArgument: the URL cannot be read.
