@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from quire.client.arguments import refused
+
 
 class AckMode(IntEnum):
     """The acknowledgement mode of a session, with the numbers of JMS.
@@ -18,3 +20,14 @@ class AckMode(IntEnum):
     CLIENT = 2
     DUPS_OK = 3
     INDIVIDUAL = 4
+
+
+def ack_mode(value: object) -> AckMode:
+    """The mode that an application gave: one of ``AckMode``, or its number in JMS.
+
+    Raises:
+        InvalidArgument: it is none of them.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value in set(AckMode):
+        return AckMode(value)
+    raise refused("ack", value, ", ".join([f"AckMode.{mode.name}" for mode in AckMode]))

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
+from quire.client.arguments import refused
 from quire.client.connection_options import WITHOUT_MEANING, ConnectionOptions
 from quire.client.failover_options import FailoverOptions
 from quire.client.options import read_options
@@ -57,6 +58,8 @@ def read_url(text: str) -> BrokerUrl:
     Raises:
         InvalidArgument: it cannot be read, or an option is unknown; the text names the nearest ones.
     """
+    if not isinstance(text, str):
+        raise refused("url", text, "a text: tcp://HOST:PORT, ssl://HOST:PORT or failover:(tcp://HOST:PORT,...)")
     if not text.startswith("failover:"):
         address, options = _split(text)
         jms = {name: value for name, value in options.items() if name.startswith("jms.")}

@@ -137,9 +137,10 @@ class Channel:
         """
         self._check()
         self._number(command)
-        self._state.track(command)
+        # What cannot be written raises here, and is neither kept nor sent again.
         if self._link is not None:
             self._link.write(command)
+        self._state.track(command)
 
     def request(self, command: BaseCommand, limit: float | None = None) -> "asyncio.Future[Response]":
         """Send a command that is answered. While there is no socket it waits for the next one.
@@ -157,11 +158,10 @@ class Channel:
         self._check()
         self._number(command)
         command.response_required = True
-        tracked = self._state.track(command)
-        answer = self.unanswered.add(command, self._limit if limit is None else limit, tracked)
         if self._link is not None:
             self._link.write(command)
-        return answer
+        tracked = self._state.track(command)
+        return self.unanswered.add(command, self._limit if limit is None else limit, tracked)
 
     async def ready(self) -> None:
         """Wait until a socket takes more.

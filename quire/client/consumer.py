@@ -5,12 +5,14 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from datetime import timedelta
 from types import TracebackType
 from typing import Protocol, Self
 
 from quire import logs
 from quire.client.ack_mode import AckMode
 from quire.client.acknowledging import Acknowledging, Rollback
+from quire.client.arguments import seconds_to_wait
 from quire.client.delivery import Delivery
 from quire.client.destinations import ClientDestination
 from quire.client.received_message import ReceivedMessage
@@ -21,8 +23,8 @@ from quire.errors import BrokerUnreachable, IllegalState, QuireError
 from quire.protocols.openwire.commands import ConsumerControl, ConsumerInfo, MessageDispatch, MessagePull, RemoveInfo
 from quire.protocols.openwire.messages import Message
 
-Listener = Callable[[ReceivedMessage], Awaitable[None]]
-"""What a session calls with each message, one after the other."""
+Listener = Callable[[ReceivedMessage], object]
+"""What a session calls with each message, one after the other: a coroutine function, or a plain one that is quick."""
 
 PULL_GRACE = 5.0
 """How many seconds longer than its time-out a pull waits for the broker's answer."""
@@ -105,11 +107,12 @@ class Consumer:
         self._ack_timer: asyncio.TimerHandle | None = None
         self._start_ack_timer()
 
-    async def receive(self, timeout: float | None = None) -> ReceivedMessage | None:
+    async def receive(self, timeout: float | timedelta | None = None) -> ReceivedMessage | None:
         """Take the next message.
 
         Args:
-            timeout: how long to wait for one, in seconds; 0: take one that is there; None: without a limit.
+            timeout: how long to wait for one, in seconds or as a timedelta; 0: take one that is there; None: without a
+                limit.
 
         Returns:
             The message; None when the time is over, or when the consumer is closed meanwhile.
@@ -120,16 +123,17 @@ class Consumer:
         """
         self._owner.check_no_listener()
         self._check_open()
-        deadline = None if timeout is None else self._session.clock.monotonic() + timeout
+        left = seconds_to_wait("timeout", timeout)
+        deadline = None if left is None else self._session.clock.monotonic() + left
         while not self.is_closed:
             delivery = self._waiting.take()
             if delivery is None:
                 is_asked = self.acks.settings.prefetch == 0 and not self._waiting.is_paused
-                if not await (self._ask(timeout, deadline) if is_asked else self._wait(deadline)):
+                if not await (self._ask(left, deadline) if is_asked else self._wait(deadline)):
                     return None
             elif self._is_dropped(delivery):
                 # A pull that brought it goes on for what is left of the time.
-                timeout = self._left(deadline)
+                left = self._left(deadline)
             else:
                 return await self._deliver(delivery)
         return None
@@ -274,10 +278,12 @@ class Consumer:
     async def _call(self, listener: Listener, message: ReceivedMessage) -> None:
         try:
             if self._session.tracing is None:
-                await listener(message)
+                if isinstance(done := listener(message), Awaitable):
+                    await done
             else:
                 with self._session.tracing.processing(message):
-                    await listener(message)
+                    if isinstance(done := listener(message), Awaitable):
+                        await done
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():

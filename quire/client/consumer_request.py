@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from quire.client.arguments import check_flag, check_text, check_whole
 from quire.client.consumer_options import consumer_options
 from quire.client.destinations import ClientDestination, Stream
 from quire.client.prefetch_policy import checked_prefetch
@@ -28,12 +29,18 @@ class ConsumerRequest:
     browser: bool = False
 
     def check(self) -> None:
-        """See that the arguments fit each other.
+        """See that the arguments are what they should be, and fit each other.
 
         Raises:
             InvalidDestination: the destination has no durable subscriptions.
-            InvalidArgument: an argument is not for this kind of destination.
+            InvalidArgument: an argument is not what it should be, or not for this kind of destination.
         """
+        for text in ("selector", "name", "group", "start"):
+            check_text(text, getattr(self, text))
+        for flag in ("no_local", "exclusive"):
+            check_flag(flag, getattr(self, flag))
+        if self.prefetch is not None:
+            check_whole("prefetch", self.prefetch, 0)
         if isinstance(self.destination, Stream):
             if self.name:
                 raise InvalidArgument(f"{self.destination} has no durable subscriptions: give a group", argument="name")

@@ -20,7 +20,8 @@ class ClientDestination:
         options: the options by name.
 
     Raises:
-        InvalidDestination: the name is empty or too long, or the options cannot be read.
+        InvalidDestination: the name is no text, empty or too long, is that of another kind, or the options cannot be
+            read.
     """
 
     name: str
@@ -31,7 +32,12 @@ class ClientDestination:
     prefix: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        name, options = split_options(self.name.strip())
+        if not isinstance(self.name, str):
+            raise InvalidDestination(f"the name is of type {type(self.name).__name__}: give a text")
+        name, options = split_options(self.name.strip().removeprefix(self.prefix))
+        if "," not in name and (other := next((kind for kind in KINDS if name.startswith(kind.prefix)), None)):
+            text = f"{name[:60]!r} is no name of a {type(self).__name__}"
+            raise InvalidDestination(f"{text}: write {other.__name__}({name.removeprefix(other.prefix)[:60]!r})")
         if not name.isprintable() or not all(0 < len(part.encode()) <= MAX_NAME for part in name.split(",")):
             raise InvalidDestination(
                 f"{name[:60]!r} is not a name: 1 to {MAX_NAME} bytes without control characters", name=name[:60]
@@ -89,3 +95,22 @@ class Stream(ClientDestination):
     def __post_init__(self) -> None:
         ClientDestination.__post_init__(self)
         stream(self.name)
+
+
+KINDS: tuple[type[ClientDestination], ...] = (Queue, Topic, Stream, TemporaryQueue, TemporaryTopic)
+
+
+def client_destination(given: object, argument: str = "destination") -> ClientDestination:
+    """The destination that an application gave; a text is the name of a queue, or begins with ``topic://`` or the like.
+
+    Raises:
+        InvalidDestination: it is none.
+    """
+    if type(given) in KINDS:
+        return given  # type: ignore[return-value]
+    if isinstance(given, str):
+        kind = next((kind for kind in KINDS if given.startswith(kind.prefix)), Queue)
+        if kind is not Queue or "://" not in given.removeprefix(kind.prefix).partition(",")[0].partition("?")[0]:
+            return kind(given)
+    text = f"{argument} is {str(given)[:100]!r} ({type(given).__name__}): give a Queue, Topic or Stream"
+    raise InvalidDestination(f"{text}, the name of a queue, or a text with topic:// or stream://", argument=argument)

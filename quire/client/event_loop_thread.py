@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from quire.errors import IllegalState
+
 T = TypeVar("T")
 
 
@@ -21,7 +23,14 @@ class EventLoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for what it returns; an interrupt of the caller cancels it."""
+        """Run a coroutine there and wait for what it returns; an interrupt of the caller cancels it.
+
+        Raises:
+            IllegalState: the caller is in that thread, and would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise IllegalState("this is the thread of the connection, as in on_error: call from another thread")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()

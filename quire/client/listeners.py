@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from quire.client.consumer import Consumer
-from quire.errors import QuireError
 
 
 class Listeners:
@@ -12,10 +11,10 @@ class Listeners:
 
     Args:
         consumers: the session's; it changes.
-        report: called with errors of the connection.
+        report: called with errors that no listener raised.
     """
 
-    def __init__(self, consumers: Mapping[int, Consumer], report: Callable[[QuireError], None]) -> None:
+    def __init__(self, consumers: Mapping[int, Consumer], report: Callable[[Exception], None]) -> None:
         self._consumers = consumers
         self._report = report
         self._task: asyncio.Task[None] | None = None
@@ -55,6 +54,6 @@ class Listeners:
                     has_worked = True
                     try:
                         await consumer.listen(delivery)
-                    except QuireError as error:
+                    except Exception as error:
                         self._report(error)
             await asyncio.sleep(0) if has_worked else await self._work.wait()

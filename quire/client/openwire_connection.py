@@ -5,14 +5,15 @@ import inspect
 import itertools
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Self
 
 from quire import logs
-from quire.client.ack_mode import AckMode
+from quire.client.ack_mode import AckMode, ack_mode
+from quire.client.arguments import check_plain_function, check_text, refused
 from quire.client.broker_url import read_url
 from quire.client.channel import Channel
 from quire.client.connection_audit import ConnectionAudit
@@ -21,8 +22,7 @@ from quire.client.destinations import ClientDestination
 from quire.client.local_transaction import LocalTransaction
 from quire.client.message import Body, Message
 from quire.client.received_message import ReceivedMessage
-from quire.client.redelivery_policies import RedeliveryPolicies
-from quire.client.redelivery_policy import RedeliveryPolicy
+from quire.client.redelivery_policies import PoliciesByDestination, RedeliveryPolicies
 from quire.client.remote_exception import error_of
 from quire.client.requestor import Requestor
 from quire.client.session import Session
@@ -57,7 +57,7 @@ OnError = Callable[[Exception], object] | Callable[[Exception, ReceivedMessage |
 
 def connect(
     url: str = "tcp://127.0.0.1:61616", *, user: str = "", password: str = "", client_id: str = "",
-    policies: Mapping[ClientDestination, RedeliveryPolicy] | None = None, on_error: OnError | None = None,
+    policies: PoliciesByDestination | None = None, on_error: OnError | None = None,
     tls: ssl.SSLContext | None = None, clock: Clock | None = None,
 ) -> "Connection":  # fmt: skip
     """Make a connection to a broker, for ``async with``: it connects when it is entered.
@@ -67,7 +67,7 @@ def connect(
         user: the user, if the broker has users.
         password: the user's password.
         client_id: whose durable subscriptions the connection may use.
-        policies: redelivery policies by destination; names may have wildcards.
+        policies: redelivery policies by destination, or by its text; names may have wildcards.
         on_error: called with errors that no call raises: of a listener, of a command that is not answered, or of a
             connection that is lost for good. It gets the error, and if it takes a second argument, the message whose
             listener raised it, or None.
@@ -75,9 +75,9 @@ def connect(
         clock: for expirations and limits.
 
     Raises:
-        InvalidArgument: the URL cannot be read.
+        InvalidArgument: the URL cannot be read, or another argument is not what it should be.
     """
-    return Connection(url, user, password, client_id, policies or {}, on_error, tls, clock or SystemClock())
+    return Connection(url, user, password, client_id, policies, on_error, tls, clock or SystemClock())
 
 
 class Connection:
@@ -94,10 +94,14 @@ class Connection:
 
     def __init__(
         self, url: str, user: str, password: str, client_id: str,
-        policies: Mapping[ClientDestination, RedeliveryPolicy], on_error: OnError | None, tls: ssl.SSLContext | None,
+        policies: PoliciesByDestination | None, on_error: OnError | None, tls: ssl.SSLContext | None,
         clock: Clock,
     ) -> None:  # fmt: skip
         self._url = read_url(url)
+        for argument, value in (("user", user), ("password", password), ("client_id", client_id)):
+            check_text(argument, value)
+        if not isinstance(tls, ssl.SSLContext | None):
+            raise refused("tls", tls, "an ssl.SSLContext; for ssl:// without one, None")
         given = {"user_name": user, "password": password, "client_id": client_id}
         self._options = replace(self._url.options, **{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
         self._tls = tls
@@ -147,12 +151,13 @@ class Connection:
 
         Raises:
             IllegalState: the connection is not open.
+            InvalidArgument: it is none of the modes.
         """
-        channel = self._opened()
+        channel, mode = self._opened(), ack_mode(ack)
         number = next(self._session_numbers)
         transaction = LocalTransaction(channel, self._id, self._transaction_numbers)
         core = SessionCore(
-            SessionId(self._id.value, number), ack, channel, self._audit, self._options, self._clock, transaction
+            SessionId(self._id.value, number), mode, channel, self._audit, self._options, self._clock, transaction
         )
         session = Session(core, self, self._random)
         self._sessions[number] = session
@@ -239,7 +244,7 @@ class Connection:
             # So does ActiveMQ say it.
             raise UnknownSubscription(str(error), **error.data) from error
 
-    async def ask(self, destination: ClientDestination, body: Body | Message, timeout: float) -> ReceivedMessage:
+    async def ask(self, destination: ClientDestination, body: Body | Message, timeout: float | None) -> ReceivedMessage:
         """Of the session: send a request and wait for its answer."""
         if self._requestor is None:
             self._requestor = Requestor(self.session())
@@ -328,6 +333,7 @@ class Connection:
 
 def _reporter(on_error: Callable[..., object]) -> Callable[[Exception, ReceivedMessage | None], object]:
     """A function of an error and a message, from one that may take the error only."""
+    check_plain_function("on_error", on_error, "a plain function of an error, and of a message if you like")
     with contextlib.suppress(ValueError):  # what is not written in Python may have no signature
         parameters = inspect.signature(on_error).parameters.values()
         positional = [item for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]

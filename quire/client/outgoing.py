@@ -1,12 +1,13 @@
 """How messages are made for the wire."""
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
-from quire.client.destinations import ClientDestination
+from quire.client.arguments import check_flag, check_whole, seconds
+from quire.client.destinations import ClientDestination, client_destination
 from quire.client.message import Message
 from quire.client.message_bodies import compress, new_message, written_properties
 from quire.client.wire_destinations import to_wire
-from quire.errors import InvalidArgument
 from quire.protocols.openwire.messages import Message as WireMessage
 
 
@@ -29,19 +30,20 @@ class Outgoing:
     timestamped: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.priority <= 9:
-            raise InvalidArgument(f"the priority is {self.priority}: give 0 to 9", argument="priority")
-        if self.time_to_live < 0:
-            raise InvalidArgument(f"time_to_live is {self.time_to_live}: give 0 or more", argument="time_to_live")
+        check_flag("persistent", self.persistent)
+        check_whole("priority", self.priority, 0, 9)
+        seconds("time_to_live", self.time_to_live)
 
-    def changed(self, persistent: bool | None, priority: int | None, time_to_live: float | None) -> "Outgoing":
+    def changed(
+        self, persistent: bool | None, priority: int | None, time_to_live: float | timedelta | None
+    ) -> "Outgoing":  # fmt: skip
         """The same, with what a send gives."""
         if persistent is None and priority is None and time_to_live is None:
             return self
         return replace(
             self, persistent=self.persistent if persistent is None else persistent,
             priority=self.priority if priority is None else priority,
-            time_to_live=self.time_to_live if time_to_live is None else time_to_live,
+            time_to_live=self.time_to_live if time_to_live is None else seconds("time_to_live", time_to_live),
         )  # fmt: skip
 
 
@@ -61,7 +63,8 @@ def wire_message(message: Message, destination: ClientDestination, out: Outgoing
     made.timestamp = now_ms if out.timestamped or out.time_to_live else 0
     if out.time_to_live:
         made.expiration = now_ms + max(1, int(out.time_to_live * 1000))
-    made.reply_to = None if message.reply_to is None else to_wire(message.reply_to)
+    if message.reply_to is not None:
+        made.reply_to = to_wire(client_destination(message.reply_to, "reply_to"))
     made.correlation_id, made.type = message.correlation_id, message.type
     made.group_id, made.group_sequence = message.group_id, message.group_sequence
     if out.compressed:

@@ -3,10 +3,12 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from quire.client.destinations import ClientDestination
+from quire.client.arguments import check_whole
+from quire.client.destinations import ClientDestination, client_destination
 from quire.client.message import Body, Message, PropertyValue
 from quire.client.outgoing import Outgoing, wire_message
 from quire.client.received_message import ReceivedMessage
@@ -39,8 +41,7 @@ class Producer:
         self, session: SessionCore, info: ProducerInfo, destination: ClientDestination | None, defaults: Outgoing,
         window: int, removed: Callable[[], object],
     ) -> None:  # fmt: skip
-        if window < 1:
-            raise InvalidArgument(f"the window is {window}: give 1 or more", argument="window")
+        check_whole("window", window, 1)
         assert info.producer_id is not None
         self.destination = destination
         self.id: ProducerId = info.producer_id
@@ -59,20 +60,21 @@ class Producer:
         self._is_closed = False
 
     async def send(
-        self, body: Body | Message | ReceivedMessage = None, *, destination: ClientDestination | None = None,
+        self, body: Body | Message | ReceivedMessage = None, *, destination: ClientDestination | str | None = None,
         properties: Mapping[str, PropertyValue] | None = None, persistent: bool | None = None,
-        priority: int | None = None, time_to_live: float | None = None, reply_to: ClientDestination | None = None,
-        correlation_id: str | None = None, type: str | None = None,
+        priority: int | None = None, time_to_live: float | timedelta | None = None,
+        reply_to: ClientDestination | str | None = None, correlation_id: str | None = None, type: str | None = None,
     ) -> str:  # fmt: skip
         """Send a message. A persistent one outside of a transaction is stored when this returns.
 
         Args:
             body: str for a text message, bytes, dict (map), list (stream), None, or a whole message.
-            destination: where to, for a producer without a destination.
+            destination: where to, for a producer without a destination; a text is the name of a queue, or begins with
+                ``topic://`` or ``stream://``.
             properties: the application's properties.
             persistent: whether it outlives the broker; True by default.
             priority: 0 to 9, 4 by default.
-            time_to_live: after how many seconds it expires; 0: never.
+            time_to_live: after how many seconds it expires, or a timedelta; 0: never.
             reply_to: where an answer is expected.
             correlation_id: what ties it to another message.
             type: its type, a word of the application.
@@ -95,10 +97,10 @@ class Producer:
         return str(message.message_id)
 
     async def submit(
-        self, body: Body | Message | ReceivedMessage = None, *, destination: ClientDestination | None = None,
+        self, body: Body | Message | ReceivedMessage = None, *, destination: ClientDestination | str | None = None,
         properties: Mapping[str, PropertyValue] | None = None, persistent: bool | None = None,
-        priority: int | None = None, time_to_live: float | None = None, reply_to: ClientDestination | None = None,
-        correlation_id: str | None = None, type: str | None = None,
+        priority: int | None = None, time_to_live: float | timedelta | None = None,
+        reply_to: ClientDestination | str | None = None, correlation_id: str | None = None, type: str | None = None,
     ) -> "asyncio.Future[Response]":  # fmt: skip
         """Send a message without waiting for its confirmation; waits only while the window is full.
 
@@ -166,22 +168,22 @@ class Producer:
         self._room.set()
 
     def _made(
-        self, body: Body | Message | ReceivedMessage, destination: ClientDestination | None, out: Outgoing,
-        properties: Mapping[str, PropertyValue] | None, reply_to: ClientDestination | None,
+        self, body: Body | Message | ReceivedMessage, destination: ClientDestination | str | None, out: Outgoing,
+        properties: Mapping[str, PropertyValue] | None, reply_to: ClientDestination | str | None,
         correlation_id: str | None, type: str | None,
     ) -> WireMessage:  # fmt: skip
         session = self._session
         session.check_open()
         if self._is_closed:
             raise IllegalState("the producer is closed")
-        target = destination or self.destination
+        target = self.destination if destination is None else client_destination(destination)
         if target is None:
             raise InvalidDestination("give a destination: the producer was made without one")
-        if destination is not None and self.destination is not None and destination != self.destination:
-            raise InvalidArgument(f"the producer is for {self.destination}: make one without a destination",
-                                  argument="destination")  # fmt: skip
         if destination is not None:
-            session.check_takes(destination)
+            if self.destination is not None and target != self.destination:
+                raise InvalidArgument(f"the producer is for {self.destination}: make one without a destination",
+                                      argument="destination")  # fmt: skip
+            session.check_takes(target)
         given = _given(body).changed(properties, reply_to, correlation_id, type)
         if session.tracing is not None:
             given = session.tracing.traced(given, target)
@@ -217,5 +219,6 @@ class Producer:
 
 def _given(body: Body | Message | ReceivedMessage) -> Message:
     if isinstance(body, Message):
+        body.check()
         return body
     return body.to_send() if isinstance(body, ReceivedMessage) else Message(body)

@@ -5,12 +5,13 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
+from quire.client.arguments import seconds
 from quire.client.delivery import Delivery
 from quire.client.destinations import ClientDestination
 from quire.client.message import Message
 from quire.client.message_bodies import read_body, read_properties
 from quire.client.wire_destinations import from_wire
-from quire.errors import IllegalState, InvalidArgument
+from quire.errors import IllegalState
 from quire.protocols.openwire.messages import OFFSET, PARTITION
 
 Acknowledge = Callable[[Delivery], Awaitable[None]]
@@ -65,7 +66,7 @@ class ReceivedMessage:
         """
         if self._reject is None:
             raise IllegalState("no consumer holds this message")
-        await self._reject(self.delivery, None if delay is None else _seconds(delay))
+        await self._reject(self.delivery, None if delay is None else seconds("delay", delay))
 
     @cached_property
     def body(self) -> Any:
@@ -171,10 +172,3 @@ class ReceivedMessage:
 
     def __repr__(self) -> str:
         return f"ReceivedMessage({self.id}, {self.destination})"
-
-
-def _seconds(delay: object) -> float:
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 <= seconds < float("inf"):
-        raise InvalidArgument(f"the delay is {delay!r}: give seconds or a timedelta, 0 or more", argument="delay")
-    return seconds

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from random import Random
 
+from quire.client.arguments import check_flag, check_number, check_whole
+
 
 @dataclass(frozen=True, slots=True)
 class RedeliveryPolicy:
-    """The redelivery policy of a consumer, with the parameters of ActiveMQ's ``RedeliveryPolicy``.
+    """The redelivery policy of a consumer, with the parameters of ActiveMQ's ``RedeliveryPolicy``; delays are in ms.
 
     Attributes:
         maximum_redeliveries: after so many redeliveries the message is poison, and a dead letter; -1: no maximum.
@@ -29,6 +31,16 @@ class RedeliveryPolicy:
     use_collision_avoidance: bool = False
     collision_avoidance_factor: float = 0.15
     pre_dispatch_check: bool = True
+
+    def __post_init__(self) -> None:
+        for limit in ("maximum_redeliveries", "maximum_redelivery_delay"):
+            check_whole(limit, getattr(self, limit), -1)
+        for delay in ("initial_redelivery_delay", "redelivery_delay"):
+            check_whole(delay, getattr(self, delay), 0)
+        for flag in ("use_exponential_back_off", "use_collision_avoidance", "pre_dispatch_check"):
+            check_flag(flag, getattr(self, flag))
+        check_number("back_off_multiplier", self.back_off_multiplier, 0)
+        check_number("collision_avoidance_factor", self.collision_avoidance_factor, 0, 1)
 
     def is_exceeded(self, redeliveries: int) -> bool:
         """Whether a message that was delivered again so often is poison."""

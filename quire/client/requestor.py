@@ -8,7 +8,7 @@ from quire.client.message import Body, Message
 from quire.client.producer import Producer
 from quire.client.received_message import ReceivedMessage
 from quire.client.session import Session
-from quire.errors import BrokerUnreachable
+from quire.errors import RequestUnanswered
 
 
 class Requestor:
@@ -26,13 +26,16 @@ class Requestor:
         self._producer: Producer | None = None
         self._lock = asyncio.Lock()
 
-    async def ask(self, destination: ClientDestination, body: Body | Message, timeout: float) -> ReceivedMessage:
+    async def ask(self, destination: ClientDestination, body: Body | Message, timeout: float | None) -> ReceivedMessage:
         """Send a request, and wait for its answer.
 
         Args:
             destination: who answers there.
             body: the request.
-            timeout: how long the answer may take, in seconds.
+            timeout: how long the answer may take, in seconds; None: without a limit.
+
+        Raises:
+            RequestUnanswered: no answer came in time.
         """
         answers, producer = await self._opened()
         correlation_id = f"{answers.name}:{next(self._numbers)}"
@@ -44,7 +47,8 @@ class Requestor:
                                     reply_to=answers, correlation_id=correlation_id)  # fmt: skip
                 return await answer
         except TimeoutError as error:
-            raise BrokerUnreachable(f"no answer from {destination} within {timeout:g} s", timeout=timeout) from error
+            text = f"no answer from {destination} within {timeout:g} s"
+            raise RequestUnanswered(text, destination=str(destination), timeout=timeout) from error
         finally:
             del self._waiting[correlation_id]
 

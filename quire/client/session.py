@@ -3,16 +3,25 @@
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from random import Random
 from types import TracebackType
 from typing import Self
 
 from quire.client.ack_mode import AckMode
+from quire.client.arguments import check_text, refused, seconds, seconds_to_wait
 from quire.client.browser import Browser
 from quire.client.consumer import Consumer, Listener
 from quire.client.consumer_request import ConsumerRequest
-from quire.client.destinations import ClientDestination, Queue, Stream, TemporaryQueue, TemporaryTopic
+from quire.client.destinations import (
+    ClientDestination,
+    Queue,
+    Stream,
+    TemporaryQueue,
+    TemporaryTopic,
+    client_destination,
+)
 from quire.client.message import Body, Message
 from quire.client.outgoing import Outgoing
 from quire.client.producer import WINDOW, Producer
@@ -22,7 +31,7 @@ from quire.client.session_consumers import SessionConsumers
 from quire.client.session_core import SessionCore
 from quire.client.session_owner import SessionOwner
 from quire.client.wire_destinations import to_wire
-from quire.errors import IllegalState, QuireError, TransactionRolledBack
+from quire.errors import IllegalState, InvalidDestination, QuireError, TransactionRolledBack
 from quire.protocols.openwire.commands import ProducerInfo, RemoveInfo, SessionInfo
 from quire.protocols.openwire.structures import ProducerId
 
@@ -53,49 +62,52 @@ class Session:
         return self._core.mode
 
     def producer(
-        self, destination: ClientDestination | None = None, *, persistent: bool = True, priority: int = 4,
-        time_to_live: float = 0.0, window: int = WINDOW,
+        self, destination: ClientDestination | str | None = None, *, persistent: bool = True, priority: int = 4,
+        time_to_live: float | timedelta = 0.0, window: int = WINDOW,
     ) -> Producer:  # fmt: skip
         """Make a producer.
 
         Args:
-            destination: where its messages go; None if each send says so.
+            destination: where its messages go; a text is the name of a queue, or begins with ``topic://`` or
+                ``stream://``. None if each send says so.
             persistent: whether messages outlive the broker, if a send does not say.
             priority: 0 to 9, if a send does not say.
-            time_to_live: after how many seconds messages expire, if a send does not say; 0: never.
+            time_to_live: after how many seconds messages expire, or a timedelta, if a send does not say; 0: never.
             window: how many messages ``submit`` may have unconfirmed.
 
         Raises:
             IllegalState: the session is closed.
-            InvalidDestination: a stream, and the broker is not Quire.
+            InvalidArgument: an argument is not what it should be.
+            InvalidDestination: the destination is none, or a stream, and the broker is not Quire.
         """
         core, options = self._core, self._core.options
         core.check_open()
-        if destination is not None:
-            core.check_takes(destination)
-        defaults = Outgoing(persistent, priority, time_to_live, options.use_compression,
+        target = None if destination is None else client_destination(destination)
+        if target is not None:
+            core.check_takes(target)
+        defaults = Outgoing(persistent, priority, seconds("time_to_live", time_to_live), options.use_compression,
                             not options.disable_time_stamps_by_default)  # fmt: skip
         number = next(self._numbers)
         info = ProducerInfo(
             producer_id=ProducerId(core.id.connection_id, core.id.value, number),
-            destination=None if destination is None else to_wire(destination),
+            destination=None if target is None else to_wire(target),
             dispatch_async=options.dispatch_async, window_size=options.producer_window_size,
         )  # fmt: skip
-        producer = Producer(core, info, destination, defaults, window, partial(self.producers.pop, number, None))
+        producer = Producer(core, info, target, defaults, window, partial(self.producers.pop, number, None))
         self.producers[number] = producer
         core.post([info])
         return producer
 
     async def consumer(
-        self, destination: ClientDestination, *, selector: str = "", name: str = "", no_local: bool = False,
+        self, destination: ClientDestination | str, *, selector: str = "", name: str = "", no_local: bool = False,
         prefetch: int | None = None, exclusive: bool = False, group: str = "", start: str = "",
         listener: Listener | None = None, policy: RedeliveryPolicy | None = None,
     ) -> Consumer:  # fmt: skip
         """Make a consumer.
 
         Args:
-            destination: a queue, topic or stream; its name may have options, of queues and topics also wildcards and
-                several names.
+            destination: a queue, topic or stream, or a text: the name of a queue, or one that begins with ``topic://``
+                or ``stream://``. Its name may have options, of queues and topics also wildcards and several names.
             selector: which messages it wants, in the language of JMS.
             name: of a durable subscription of a topic; the connection needs a ``client_id`` for it.
             no_local: without messages of the same connection.
@@ -104,47 +116,59 @@ class Session:
             group: of a stream: the consumer group that it is a member of; without one it reads all messages by itself.
             start: of a stream: where it begins, or the group if it is new: ``earliest``, ``latest`` (if empty),
                 ``offset=N``, ``timestamp=2026-01-31T12:00:00Z`` or ``ago=30m``.
-            listener: called with each message; without one, use ``receive`` or ``async for``.
+            listener: a coroutine function, or a plain one that is quick; it is called with each message, one after the
+                other. Without one, use ``receive`` or ``async for``.
             policy: for messages that are rolled back; None: the connection's for the destination.
 
         Raises:
             InvalidSelector: the selector cannot be read.
             InvalidDestination: a stream, and the broker is not Quire.
-            InvalidArgument: an argument is not for this kind of destination.
+            InvalidArgument: an argument is not what it should be, or not for this kind of destination.
             GroupMismatch: the group has another selector.
             IllegalState: a listener with a prefetch of 0, or both ways of consuming in one session.
             QuireError: the broker refused it.
         """
-        request = ConsumerRequest(destination, selector, name, no_local, prefetch, exclusive, group, start)
+        target = client_destination(destination)
+        request = ConsumerRequest(target, selector, name, no_local, prefetch, exclusive, group, start)
         request.check()
+        if listener is not None and not callable(listener):
+            raise refused("listener", listener, "a function of a message")
+        if policy is not None and not isinstance(policy, RedeliveryPolicy):
+            raise refused("policy", policy, "a RedeliveryPolicy")
         return await self.consumers.make(next(self._numbers), request, listener, policy)
 
-    def browser(self, queue: Queue | Stream, *, selector: str = "") -> Browser:
+    def browser(self, queue: Queue | Stream | str, *, selector: str = "") -> Browser:
         """Look at messages without taking them: ``async for message in session.browser(queue)``.
 
         Args:
             queue: a queue, or a stream, which is shown from its first message to its last.
             selector: which messages.
         """
-        request = ConsumerRequest(queue, selector, browser=True)
+        request = ConsumerRequest(client_destination(queue, "queue"), selector, browser=True)
+        request.check()
         return Browser(lambda: self.consumers.make(next(self._numbers), request))
 
     async def request(
-        self, destination: ClientDestination, body: Body | Message = None, *, timeout: float = 30.0
+        self,
+        destination: ClientDestination | str,
+        body: Body | Message = None,
+        *,
+        timeout: float | timedelta | None = 30.0,
     ) -> ReceivedMessage:
         """Send a request, and wait for the message that answers it; outside of any transaction.
 
         Args:
             destination: who answers there sends to the ``reply_to`` with the ``correlation_id`` of the request.
             body: the request.
-            timeout: how long the answer may take, in seconds.
+            timeout: how long the answer may take, in seconds or as a timedelta; None: without a limit.
 
         Raises:
-            BrokerUnreachable: no answer came in time.
+            RequestUnanswered: no answer came in time; it is a ``TimeoutError``.
             QuireError: the broker refused the request.
         """
         self._core.check_open()
-        return await self._owner.ask(destination, body, timeout)
+        target = client_destination(destination)
+        return await self._owner.ask(target, body, seconds_to_wait("timeout", timeout))
 
     async def temporary_queue(self) -> TemporaryQueue:
         """Make a temporary queue; it ends with the connection."""
@@ -164,9 +188,9 @@ class Session:
         Raises:
             DestinationInUse: it has consumers.
         """
-        await self._owner.delete_temporary(destination)
+        await self._owner.delete_temporary(client_destination(destination))
 
-    async def unsubscribe(self, name: str, stream: Stream | None = None) -> None:
+    async def unsubscribe(self, name: str, stream: Stream | str | None = None) -> None:
         """Delete a durable subscription that has no consumer, or a consumer group that has no member.
 
         Args:
@@ -178,9 +202,16 @@ class Session:
             UnknownConsumerGroup: the stream has no such group.
             DestinationInUse: it has a consumer, or a member.
         """
+        check_text("name", name)
+        if not name:
+            raise refused("name", name, "the name of a durable subscription, or of a group")
         if stream is not None:
-            self._core.check_takes(stream)
-            name = to_wire(stream, group=name).physical_name
+            is_name = isinstance(stream, str) and "://" not in stream
+            target = client_destination(f"{Stream.prefix}{stream}" if is_name else stream, "stream")
+            if not isinstance(target, Stream):
+                raise InvalidDestination(f"{stream!r} is no stream: only streams have consumer groups")
+            self._core.check_takes(target)
+            name = to_wire(target, group=name).physical_name
         await self._owner.unsubscribe(name)
 
     @asynccontextmanager

@@ -25,7 +25,7 @@ class SessionOwner(Protocol):
     async def unsubscribe(self, name: str) -> None:
         """Delete a durable subscription."""
 
-    async def ask(self, destination: ClientDestination, body: Body | Message, timeout: float) -> ReceivedMessage:
+    async def ask(self, destination: ClientDestination, body: Body | Message, timeout: float | None) -> ReceivedMessage:
         """Send a request and wait for its answer."""
 
     def session_closed(self, core: SessionCore) -> None:

@@ -27,6 +27,12 @@ class RequestTimeout(QuireError):
     code = "request-timeout"
 
 
+class RequestUnanswered(QuireError, TimeoutError):
+    """A request of the client library was not answered in time: the answerer is slow, or there is none."""
+
+    code = "request-unanswered"
+
+
 class ConnectionTimeout(QuireError):
     """The peer was silent for too long."""
 

@@ -106,6 +106,9 @@ ERRORS: dict[str, ErrorEntry] = {
     ),
     "broker-busy": ErrorEntry(503, 4, True, "Try again later, or raise memory.limit."),
     "request-timeout": ErrorEntry(408, 4, True, "Send the request without pauses, or raise the limit in [http]."),
+    "request-unanswered": ErrorEntry(
+        504, 4, True, "See that a consumer answers at the destination, or give it more time: timeout=."
+    ),
     "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
     "store-full": ErrorEntry(
         507, 4, True, "Free disk space; the broker then accepts messages again by itself.", _RESOURCES

@@ -32,6 +32,7 @@ from quire.errors import (
     InvalidArgument,
     InvalidDestination,
     InvalidSelector,
+    RequestUnanswered,
     UnknownSubscription,
 )
 from tests.client.proxy import Proxy
@@ -395,8 +396,10 @@ def test_requests_are_answered(broker_url: str, name: str) -> None:
             await replies.consumer(Queue(name), listener=answer)
             answers = await asyncio.gather(*(session.request(Queue(name), text) for text in ("a", "b", "c")))
             assert bodies(answers) == ["A", "B", "C"]
-            with pytest.raises(BrokerUnreachable, match=r"within 0\.2 s"):
+            with pytest.raises(RequestUnanswered, match=r"within 0\.2 s"):
                 await session.request(Queue(name + ".unheard"), "x", timeout=0.2)
+            with pytest.raises(TimeoutError):
+                await session.request(Queue(name + ".unheard"), "x", timeout=0.01)
 
     asyncio.run(scenario())
 

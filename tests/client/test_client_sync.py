@@ -3,11 +3,12 @@
 import queue
 import threading
 import time
+from typing import Any
 
 import pytest
 
-from quire.client import AckMode, Queue, sync
-from quire.errors import BrokerUnreachable, IllegalState
+from quire.client import AckMode, Queue, RedeliveryPolicy, sync
+from quire.errors import BrokerUnreachable, IllegalState, InvalidArgument, RequestUnanswered
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +51,7 @@ def test_transactions_and_requests(broker_url: str, name: str) -> None:
             assert found == ["kept"]
             with pytest.raises(IllegalState), session.transaction():
                 pass
-        with connection.session() as session, pytest.raises(BrokerUnreachable):
+        with connection.session() as session, pytest.raises(RequestUnanswered):
             session.request(Queue(name), "x", timeout=0.1)
 
 
@@ -68,6 +69,41 @@ def test_a_busy_listener_starves_no_heart_beat(broker_url: str, name: str) -> No
             other.producer(Queue(name)).send("slow")
         assert got.get(timeout=10) == "slow"
         assert connection.is_connected
+
+
+def test_a_listener_without_asyncio_is_no_coroutine_function(broker_url: str, name: str) -> None:
+    async def listener(message: sync.ReceivedMessage) -> None:
+        """It would never run, and its message would be acknowledged."""
+
+    with sync.connect(broker_url) as connection, connection.session() as session:
+        with pytest.raises(InvalidArgument, match="plain function"):
+            session.consumer(name, listener=listener)  # type: ignore[arg-type]
+        calls: queue.Queue[str] = queue.Queue()
+
+        def disguised(message: sync.ReceivedMessage) -> Any:
+            calls.put(message.id)
+            return listener(message)
+
+        session.consumer(name, listener=disguised, policy=RedeliveryPolicy(initial_redelivery_delay=20))
+        session.producer(name).send("x", reply_to="topic://news")
+        assert calls.get(timeout=10) == calls.get(timeout=10)
+
+
+def test_a_call_in_the_thread_of_the_connection_does_not_wait_for_itself(broker_url: str, name: str) -> None:
+    told: queue.Queue[str] = queue.Queue()
+
+    def on_error(error: Exception) -> None:
+        with pytest.raises(IllegalState, match="thread") as caught:
+            session.recover()
+        told.put(str(caught.value))
+
+    def listener(message: sync.ReceivedMessage) -> None:
+        raise ValueError("no milk")
+
+    with sync.connect(broker_url, on_error=on_error) as connection, connection.session() as session:
+        session.consumer(name, listener=listener, policy=RedeliveryPolicy(maximum_redeliveries=0))
+        session.producer(name).send("x")
+        assert "another thread" in told.get(timeout=10)
 
 
 def test_what_is_not_open_says_so() -> None:

@@ -1,18 +1,17 @@
 """The connection, for threads."""
 
 import ssl
-from collections.abc import Mapping
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
 from quire.client import openwire_connection
 from quire.client.ack_mode import AckMode
-from quire.client.destinations import ClientDestination
 from quire.client.event_loop_thread import EventLoopThread
 from quire.client.openwire_connection import Connection as AsyncConnection
 from quire.client.openwire_connection import OnError
-from quire.client.redelivery_policy import RedeliveryPolicy
+from quire.client.redelivery_policies import PoliciesByDestination
 from quire.client.sync.session import Session
+from quire.errors import IllegalState
 
 
 class ConnectOptions(TypedDict, total=False):
@@ -21,7 +20,7 @@ class ConnectOptions(TypedDict, total=False):
     user: str
     password: str
     client_id: str
-    policies: Mapping[ClientDestination, RedeliveryPolicy] | None
+    policies: PoliciesByDestination | None
     on_error: OnError | None
     tls: ssl.SSLContext | None
 
@@ -35,7 +34,7 @@ def connect(url: str = "tcp://127.0.0.1:61616", **options: Unpack[ConnectOptions
             message as ``quire.client.ReceivedMessage``: read its attributes only.
 
     Raises:
-        InvalidArgument: the URL cannot be read.
+        InvalidArgument: the URL cannot be read, or another argument is not what it should be.
     """
     return Connection(openwire_connection.connect(url, **options))
 
@@ -61,9 +60,7 @@ class Connection:
     def session(self, ack: AckMode = AckMode.AUTO) -> Session:
         """Make a session; see ``quire.client.Connection.session``."""
         if self._thread is None:
-            # It says what is wrong.
-            self._connection.session(ack)
-        assert self._thread is not None
+            raise IllegalState("the connection is not open: use `with sync.connect(...)`, or call its open()")
         return Session(self._thread, self._thread.call(lambda: self._connection.session(ack)))
 
     @property

@@ -1,6 +1,7 @@
 """The consumer, for threads."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
@@ -16,11 +17,12 @@ class Consumer:
         self._loop = loop
         self._consumer = consumer
 
-    def receive(self, timeout: float | None = None) -> ReceivedMessage | None:
+    def receive(self, timeout: float | timedelta | None = None) -> ReceivedMessage | None:
         """Take the next message; see ``quire.client.Consumer.receive``.
 
         Args:
-            timeout: how long to wait for one, in seconds; 0: take one that is there; None: without a limit.
+            timeout: how long to wait for one, in seconds or as a timedelta; 0: take one that is there; None: without a
+                limit.
 
         Returns:
             The message; None when the time is over, or when the consumer is closed meanwhile.

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 from collections.abc import Mapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
@@ -15,12 +16,12 @@ from quire.client.sync.received_message import ReceivedMessage
 class SendOptions(TypedDict, total=False):
     """The options of ``Producer.send``; see ``quire.client.Producer.send``."""
 
-    destination: ClientDestination | None
+    destination: ClientDestination | str | None
     properties: Mapping[str, PropertyValue] | None
     persistent: bool | None
     priority: int | None
-    time_to_live: float | None
-    reply_to: ClientDestination | None
+    time_to_live: float | timedelta | None
+    reply_to: ClientDestination | str | None
     correlation_id: str | None
     type: str | None
 

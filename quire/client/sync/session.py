@@ -4,9 +4,11 @@ import asyncio
 import concurrent.futures
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
+from quire.client.arguments import check_plain_function, refused
 from quire.client.consumer import Listener as AsyncListener
 from quire.client.destinations import ClientDestination, Queue, Stream, TemporaryQueue, TemporaryTopic
 from quire.client.event_loop_thread import EventLoopThread
@@ -28,7 +30,7 @@ class ProducerOptions(TypedDict, total=False):
 
     persistent: bool
     priority: int
-    time_to_live: float
+    time_to_live: float | timedelta
     window: int
 
 
@@ -53,17 +55,20 @@ class Session:
         self._session = session
         self._listeners: concurrent.futures.ThreadPoolExecutor | None = None
 
-    def producer(self, destination: ClientDestination | None = None, **options: Unpack[ProducerOptions]) -> Producer:
+    def producer(
+        self, destination: ClientDestination | str | None = None, **options: Unpack[ProducerOptions]
+    ) -> Producer:  # fmt: skip
         """Make a producer; see ``quire.client.Session.producer``."""
         return Producer(self._loop, self._loop.call(lambda: self._session.producer(destination, **options)))
 
     def consumer(
-        self, destination: ClientDestination, *, listener: Listener | None = None, **options: Unpack[ConsumerOptions]
-    ) -> Consumer:
+        self, destination: ClientDestination | str, *, listener: Listener | None = None,
+        **options: Unpack[ConsumerOptions],
+    ) -> Consumer:  # fmt: skip
         """Make a consumer; see ``quire.client.Session.consumer``.
 
         Args:
-            destination: a queue, topic or stream.
+            destination: a queue, topic or stream, or the text of one.
             listener: called with each message in a thread of the session.
             options: those of ``quire.client.Session.consumer``.
         """
@@ -71,13 +76,14 @@ class Session:
         made = self._loop.run(self._session.consumer(destination, listener=called, **options))
         return Consumer(self._loop, made)
 
-    def browser(self, queue: Queue | Stream, *, selector: str = "") -> Browser:
+    def browser(self, queue: Queue | Stream | str, *, selector: str = "") -> Browser:
         """Look at messages without taking them; see ``quire.client.Session.browser``."""
         return Browser(self._loop, self._session.browser(queue, selector=selector))
 
     def request(
-        self, destination: ClientDestination, body: Body | Message = None, *, timeout: float = 30.0
-    ) -> ReceivedMessage:
+        self, destination: ClientDestination | str, body: Body | Message = None, *,
+        timeout: float | timedelta | None = 30.0,
+    ) -> ReceivedMessage:  # fmt: skip
         """Send a request, and wait for its answer; see ``quire.client.Session.request``."""
         answer = self._loop.run(self._session.request(destination, body, timeout=timeout))
         return ReceivedMessage(self._loop, answer)
@@ -94,7 +100,7 @@ class Session:
         """Delete a temporary destination; see ``quire.client.Session.delete_temporary``."""
         self._loop.run(self._session.delete_temporary(destination))
 
-    def unsubscribe(self, name: str, stream: Stream | None = None) -> None:
+    def unsubscribe(self, name: str, stream: Stream | str | None = None) -> None:
         """Delete a durable subscription or a consumer group; see ``quire.client.Session.unsubscribe``."""
         self._loop.run(self._session.unsubscribe(name, stream))
 
@@ -142,12 +148,16 @@ class Session:
         self.close()
 
     def _called(self, listener: Listener) -> AsyncListener:
+        check_plain_function("listener", listener, "a plain function of a message; coroutine functions are for asyncio")
         if self._listeners is None:
             self._listeners = concurrent.futures.ThreadPoolExecutor(1, "quire-listener")
         thread = self._listeners
 
         async def called(message: AsyncReceivedMessage) -> None:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(thread, listener, ReceivedMessage(self._loop, message))
+            done: object = await loop.run_in_executor(thread, listener, ReceivedMessage(self._loop, message))
+            if asyncio.iscoroutine(done):
+                done.close()
+                raise refused("listener", listener, "a plain function of a message; it made a coroutine")
 
         return called

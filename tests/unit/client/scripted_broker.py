@@ -11,9 +11,9 @@ from quire.client import connect
 from quire.client.channel import Channel
 from quire.client.link import Link
 from quire.client.openwire_connection import Connection
-from quire.errors import BrokerUnreachable
+from quire.errors import BrokerUnreachable, LimitExceeded
 from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispatch, Response
-from quire.protocols.openwire.messages import ActiveMQTextMessage
+from quire.protocols.openwire.messages import ActiveMQTextMessage, Message
 from quire.protocols.openwire.structures import ActiveMQQueue, BaseCommand, ConsumerId, MessageId, ProducerId
 
 FAILOVER = "failover:(tcp://a:1)?initialReconnectDelay=1&maxReconnectDelay=1"
@@ -30,6 +30,8 @@ class ScriptedLink:
         self._owner = owner
 
     def write(self, command: BaseCommand) -> None:
+        if isinstance(command, Message) and len(command.content or b"") > self._broker.largest:
+            raise LimitExceeded("the frame is too large")
         self.written.append(command)
         if command.response_required and (answer := self._broker.answer(command)) is not None:
             answer.correlation_id = command.command_id
@@ -58,12 +60,14 @@ class ScriptedBroker:
     Attributes:
         provider: what it says that it is.
         links: one for each time a connection connected.
+        largest: how many bytes a message may have.
         answer: what answers a command that asks for it; None for nothing.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, provider: str = "Quire") -> None:
         self.provider = provider
         self.links: list[ScriptedLink] = []
+        self.largest = 1 << 20
         self.answer: Callable[[BaseCommand], Response | None] = lambda command: Response()
 
         async def open_link(owner: Channel, *_: object) -> ScriptedLink:
