@@ -12,6 +12,7 @@ import click
 from quire.cli.login import Login, find_login
 from quire.cli.output import Output, output_option, printable
 from quire.client.remote_error import remote_error
+from quire.client.spoken_protocol import QUESTION, protocol_of
 from quire.destination import DestinationKind, written
 from quire.errors import (
     BrokerUnreachable,
@@ -31,9 +32,6 @@ ANSWER_LIMIT = 600.0
 
 PROBE_LIMIT = 2.0
 """How long a port that does not speak HTTP may take to show what it speaks instead, in seconds."""
-
-_BEGINNINGS = {"HTTP": b"HTTP/", "STOMP": b"ERROR", "HTTPS": b"\x15\x03", "AMQP": b"AMQP", "SSH": b"SSH-"}
-"""How the answers of protocols begin; that of a TLS port to a plain request is an alert (RFC 8446, section 6)."""
 
 PAGE = 1000
 """How many entries one call asks for, of a list that comes in pages."""
@@ -197,14 +195,10 @@ def spoken_protocol(host: str, port: int) -> str:
 
     try:
         with socket.create_connection((host, port), timeout=PROBE_LIMIT) as connection:
-            connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
-            answer = connection.recv(512)
+            connection.sendall(QUESTION)
+            return protocol_of(connection.recv(512))
     except OSError:
         return ""
-    for name, begin in _BEGINNINGS.items():
-        if answer.startswith(begin):
-            return name
-    return "OpenWire" if b"ActiveMQ" in answer[:16] else ""
 
 
 def _trust() -> Any:

@@ -1,18 +1,33 @@
 """One socket to a broker: frames in and out, the agreement on their format, and heart-beats."""
 
 import asyncio
+import contextlib
 import ssl
 from typing import Protocol, cast
 
 from quire.client.broker_url import BrokerAddress
+from quire.client.spoken_protocol import QUESTION, protocol_of
 from quire.client.tls_trust import client_context
 from quire.clock import Clock
-from quire.errors import BrokerUnreachable, ConnectionTimeout, ProtocolViolation, QuireError
+from quire.errors import (
+    BrokerUnreachable,
+    CertificateNotTrusted,
+    ConnectionTimeout,
+    ProtocolViolation,
+    QuireError,
+    WrongProtocol,
+)
 from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import KeepAliveInfo, WireFormatInfo
 from quire.protocols.openwire.negotiation import format_of, info_of, properties_of
 from quire.protocols.openwire.structures import BaseCommand
 from quire.protocols.openwire.wire_format import WireFormat
+
+SILENT = 1.0
+"""After how many seconds of silence a port is asked what it speaks."""
+
+PROBE_LIMIT = 2.0
+"""How long that may take, in seconds."""
 
 CHECKS = 3
 """How often a side checks within the time of inactivity that it has sent and received something."""
@@ -38,15 +53,17 @@ class Link(asyncio.Protocol):
         owner: gets what is received.
         offered: what this side can do.
         clock: for heart-beats.
+        place: what it is connected to, for the texts of errors.
 
     Attributes:
         provider: what the broker is, as it says: ``Quire`` or ``ActiveMQ``.
     """
 
-    def __init__(self, owner: LinkOwner, offered: WireFormat, clock: Clock) -> None:
+    def __init__(self, owner: LinkOwner, offered: WireFormat, clock: Clock, place: str) -> None:
         self._owner = owner
         self._offered = offered
         self._clock = clock
+        self._place = place
         self._loop = asyncio.get_running_loop()
         self._decoder = Decoder(offered.max_frame_size)
         self._encoder = Encoder()
@@ -91,6 +108,7 @@ class Link(asyncio.Protocol):
     def abort(self) -> None:
         """Close at once."""
         self._is_owned = False
+        self._agreed.cancel()
         self._stop_beats()
         if self._transport is not None:
             self._transport.abort()
@@ -117,7 +135,8 @@ class Link(asyncio.Protocol):
                 elif self._is_owned:
                     self._owner.received(self, cast(list[BaseCommand], commands))
         except QuireError as error:
-            self._fail(error)
+            spoken = "" if self._agreed.done() else protocol_of(data)
+            self._fail(wrong_protocol(self._place, spoken) if spoken else error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio: the socket is closed."""
@@ -196,31 +215,73 @@ async def open_link(owner: LinkOwner, address: BrokerAddress, tls: ssl.SSLContex
 
     Raises:
         BrokerUnreachable: no broker answers there in time.
+        WrongProtocol: the port speaks another protocol, or TLS where it should not, or not where it should.
+        CertificateNotTrusted: the broker's certificate is from an unknown authority, or for another name.
         QuireError: what answers is no broker, or they cannot agree.
     """
     loop = asyncio.get_running_loop()
     context = (tls or client_context()) if address.tls else None
-    offered = _offered(address)
+    offered, place = _offered(address), f"port {address.port} of {address.host}"
     limit = address.options.connection_timeout / 1000
     link: Link | None = None
     try:
         async with asyncio.timeout(limit or None):
             _, link = await loop.create_connection(
-                lambda: Link(owner, offered, clock), address.host, address.port, ssl=context
+                lambda: Link(owner, offered, clock, place), address.host, address.port, ssl=context
             )
-            await link.agreed()
+            await _agreed(link, address, context, place)
     except (OSError, TimeoutError) as error:
-        reason = f"no answer within {limit:g} s" if isinstance(error, TimeoutError) and not error.args else error
         if link is not None:
             link.abort()
-        raise BrokerUnreachable(
-            f"no broker answers at {address}: {reason}", host=address.host, port=address.port
-        ) from error
-    except asyncio.CancelledError:
+        raise _no_answer(address, place, error, limit) from error
+    except BaseException:
         if link is not None:
             link.abort()
         raise
     return link
+
+
+async def _agreed(link: Link, address: BrokerAddress, context: ssl.SSLContext | None, place: str) -> None:
+    """Wait until the format is agreed. A port that is silent is asked on another socket what it speaks."""
+    try:
+        async with asyncio.timeout(SILENT):
+            await link.agreed()
+    except TimeoutError:
+        spoken = await _spoken_protocol(address, context)
+        if spoken and spoken != "OpenWire":
+            raise wrong_protocol(place, spoken) from None
+        await link.agreed()
+
+
+async def _spoken_protocol(address: BrokerAddress, context: ssl.SSLContext | None) -> str:
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(PROBE_LIMIT):
+            reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
+            try:
+                writer.write(QUESTION)
+                return protocol_of(await reader.read(512))
+            finally:
+                writer.transport.abort()
+    return ""
+
+
+def wrong_protocol(place: str, spoken: str) -> WrongProtocol:
+    """The error for a port of another protocol, or with TLS where none was expected."""
+    found = f"{spoken}, not OpenWire"
+    if spoken == "HTTPS":
+        found = "TLS, not OpenWire: write ssl:// if it is the port of OpenWire"
+    return WrongProtocol(f"the {place} speaks {found}", protocol=spoken)
+
+
+def _no_answer(address: BrokerAddress, place: str, error: Exception, limit: float) -> BrokerUnreachable:
+    data = {"host": address.host, "port": address.port}
+    if isinstance(error, ssl.SSLCertVerificationError):
+        text = f"the certificate of {address} is not trusted: {error.verify_message}"
+        return CertificateNotTrusted(text, **data)
+    if isinstance(error, ssl.SSLError) and error.reason == "WRONG_VERSION_NUMBER":
+        return WrongProtocol(f"the {place} does not speak TLS: write tcp:// if it is the port of OpenWire", **data)
+    reason = f"no answer within {limit:g} s" if isinstance(error, TimeoutError) and not error.args else error
+    return BrokerUnreachable(f"no broker answers at {address}: {reason}", **data)
 
 
 def _offered(address: BrokerAddress) -> WireFormat:
