@@ -22,6 +22,7 @@ from quire.clock import Clock
 from quire.errors import BrokerUnreachable, QuireError, TransactionRolledBack
 from quire.protocols.openwire.commands import (
     ConnectionControl,
+    ConnectionErrorCommand,
     ConnectionInfo,
     ExceptionResponse,
     KeepAliveInfo,
@@ -31,6 +32,7 @@ from quire.protocols.openwire.commands import (
     TransactionType,
 )
 from quire.protocols.openwire.structures import BaseCommand
+from quire.protocols.openwire.throwable import Throwable
 
 NO_FAILOVER = FailoverOptions(max_reconnect_attempts=0, startup_max_reconnect_attempts=1, randomize=False)
 """A URL of one broker: one attempt to connect, and none to connect again."""
@@ -86,6 +88,7 @@ class Channel:
         self._ready = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: QuireError | None = None
+        self._said: Throwable | None = None
         self._is_connecting = False
         self._backups = BackupLinks(
             self.options.backup_pool_size, lambda owner, address: open_link(owner, address, tls, clock)
@@ -205,6 +208,8 @@ class Channel:
                 return
             else:
                 self._owner.dispatched(command)
+        last = commands[-1]
+        self._said = last.exception if isinstance(last, ExceptionResponse | ConnectionErrorCommand) else None
 
     def lost(self, link: Link, error: QuireError) -> None:
         """Of the link: the socket is closed."""
@@ -213,12 +218,21 @@ class Channel:
             self._fail_introduction(error)
         elif link is self._link:
             self._link = None
-            self._interrupted(error)
+            self._interrupted(self._explained(error))
 
     def writable(self, link: Link, is_writable: bool) -> None:
         """Of the link: the socket takes more, or not."""
         if link is self._link:
             self._ready.set() if is_writable else self._ready.clear()
+
+    def _explained(self, error: QuireError) -> QuireError:
+        """Why the socket is closed: if the last thing that the broker said was an error, then because of that."""
+        if self._said is None or not isinstance(error, BrokerUnreachable):
+            return error
+        said, self._said = error_of(self._said), None
+        explained = BrokerUnreachable(f"{error}, after the error {said.code}: {said}", **error.data)
+        explained.__cause__ = said
+        return explained
 
     def _check(self) -> None:
         if self._error is not None:

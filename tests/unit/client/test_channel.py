@@ -6,15 +6,26 @@ from typing import cast
 
 import pytest
 
+from quire.client import AckMode
 from quire.client import channel as channel_module
 from quire.client.broker_url import read_url
 from quire.client.channel import Channel
 from quire.client.link import Link
 from quire.clock import SystemClock
-from quire.errors import BrokerUnreachable, QuireError
-from quire.protocols.openwire.commands import ConnectionInfo, KeepAliveInfo, Response, SessionInfo
+from quire.errors import BrokerUnreachable, QuireError, TransactionRolledBack
+from quire.protocols.openwire.commands import (
+    ConnectionErrorCommand,
+    ConnectionInfo,
+    ExceptionResponse,
+    KeepAliveInfo,
+    Response,
+    SessionInfo,
+    TransactionInfo,
+)
 from quire.protocols.openwire.messages import ActiveMQMessage
 from quire.protocols.openwire.structures import BaseCommand, ConnectionId, SessionId
+from quire.protocols.openwire.throwable import Throwable
+from tests.unit.client.scripted_broker import ScriptedBroker
 
 
 class FakeLink:
@@ -160,5 +171,55 @@ def test_a_sign_of_life_is_answered_if_asked_for(monkeypatch: pytest.MonkeyPatch
         assert [type(command).__name__ for command in link.written] == ["ConnectionInfo", "KeepAliveInfo"]
         assert not link.written[-1].response_required
         await scene.channel.close()
+
+    asyncio.run(scenario())
+
+
+def refusal(text: str) -> Throwable:
+    return Throwable("javax.jms.TransactionRolledBackException", f"transaction-rolled-back: {text}")
+
+
+@pytest.mark.parametrize("told", ["answer", "connection error"])
+def test_a_connection_that_the_broker_closes_after_an_error_says_that_error(
+    monkeypatch: pytest.MonkeyPatch, told: str
+) -> None:
+    async def scenario() -> None:
+        broker, errors = ScriptedBroker(monkeypatch), list[Exception]()
+
+        def refuse(command: BaseCommand) -> Response:
+            is_commit = told == "answer" and isinstance(command, TransactionInfo)
+            return ExceptionResponse(exception=refusal("message 7 is not in flight")) if is_commit else Response()
+
+        broker.answer = refuse
+        connection = await broker.connection("tcp://a:1", on_error=errors.append).open()
+        session = connection.session(AckMode.SESSION_TRANSACTED)
+        producer = session.producer("orders")
+        await producer.send("x")
+        if told == "answer":
+            with pytest.raises(TransactionRolledBack, match="not in flight"):
+                await session.commit()
+        else:
+            broker.links[-1].receive(ConnectionErrorCommand(exception=refusal("message 7 is not in flight")))
+        broker.links[-1].lose()
+        for call in (lambda: producer.send("y"), session.commit):
+            with pytest.raises(BrokerUnreachable, match="message 7 is not in flight") as caught:
+                await call()
+            assert isinstance(caught.value.__cause__, TransactionRolledBack)
+        assert "message 7 is not in flight" in str(errors[-1])
+
+    asyncio.run(scenario())
+
+
+def test_an_error_that_the_broker_told_earlier_is_not_why_it_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        broker = ScriptedBroker(monkeypatch)
+        connection = await broker.connection("tcp://a:1", on_error=lambda error: None).open()
+        producer = connection.session().producer("orders")
+        broker.links[-1].receive(ConnectionErrorCommand(exception=refusal("an old story")))
+        await producer.send("x")
+        broker.links[-1].lose()
+        with pytest.raises(BrokerUnreachable) as caught:
+            await producer.send("y")
+        assert "an old story" not in str(caught.value)
 
     asyncio.run(scenario())
