@@ -145,24 +145,28 @@ class Acknowledging:
         return [_ack(delivery, AckType.INDIVIDUAL)]
 
     def outstanding(self) -> list[MessageAck]:
-        """What waits to be sent for messages that were processed: to be sent at a close, and by the timer."""
+        """What is to be sent at a close: a listener that closes its consumer has processed its message."""
         if self.settings.acks_each and self.delivered:
             self._optimized = 0
             return self._range(AckType.STANDARD)
+        return self.processed()
+
+    def processed(self) -> list[MessageAck]:
+        """What waits to be sent for messages that were processed, without what a listener is at work on."""
         if self._pending is not None and self._pending.ack_type == AckType.STANDARD:
             return self._take_pending()
-        return []
+        return self._taken_as_processed()
 
     def switch_optimizing_off(self) -> list[MessageAck]:
         """Acknowledge each message from now on."""
-        acks = self.outstanding() if self._optimize else []
+        acks = self.processed()
         self._optimize = False
         return acks
 
     def change_prefetch(self, prefetch: int) -> list[MessageAck]:
         """The broker changes the prefetch."""
         self.settings = replace(self.settings, prefetch=prefetch)
-        return self.outstanding()
+        return self.processed()
 
     def committed(self) -> None:
         """The transaction was committed."""

@@ -122,6 +122,7 @@ class Consumer:
             QuireError: the connection is lost.
         """
         self._owner.check_no_listener()
+        await self._take_turns()
         self._check_open()
         left = seconds_to_wait("timeout", timeout)
         deadline = None if left is None else self._session.clock.monotonic() + left
@@ -140,6 +141,7 @@ class Consumer:
 
     async def browse(self) -> ReceivedMessage | None:
         """Take the next message of a browse; None at its end."""
+        await self._take_turns()
         while True:
             self._check_open()
             delivery = self._waiting.take()
@@ -299,11 +301,13 @@ class Consumer:
             self.note_finished((delivery,))
         if self._waiting and self._receivers:
             self._wake()
+        return ReceivedMessage(delivery, self._acknowledge, self._reject)
+
+    async def _take_turns(self) -> None:
+        """Let acknowledgements and heart-beats leave between two messages, however many are here already."""
         if (now := self._session.clock.monotonic()) >= self._turn_began + TURN:
-            # Acknowledgements and heart-beats leave between two messages, however many are here already.
             self._turn_began = now
             await asyncio.sleep(0)
-        return ReceivedMessage(delivery, self._acknowledge, self._reject)
 
     async def _acknowledge_all(self, delivery: Delivery) -> None:
         self.note_finished((delivery,))
@@ -443,7 +447,7 @@ class Consumer:
 
             def flush() -> None:
                 with contextlib.suppress(QuireError):
-                    self._session.post(self.acks.outstanding())
+                    self._session.post(self.acks.processed())
                 self._start_ack_timer()
 
             self._ack_timer = asyncio.get_running_loop().call_later(interval, flush)

@@ -168,6 +168,20 @@ def test_a_rollback_of_optimized_messages_keeps_what_was_processed() -> None:
     assert done.again == [failed]
 
 
+def test_what_a_listener_is_at_work_on_is_not_acknowledged_with_what_was_processed() -> None:
+    acks = machine(AckMode.AUTO, optimize=True)
+    deliver(acks, 1, 2)
+    at_work = delivery(3)
+    acks.before(at_work, None)
+    assert told(acks.change_prefetch(20)) == [("STANDARD", 1, 2, 2)]
+    assert acks.processed() == []
+    assert acks.reject(at_work).again == [at_work]
+    plain = machine(AckMode.AUTO)
+    plain.before(at_work, None)
+    assert plain.change_prefetch(20) == []
+    assert told(plain.outstanding()) == [("STANDARD", 3, 3, 1)]
+
+
 def test_a_rollback_delivers_again_in_order_with_the_delay_of_the_policy() -> None:
     policy = RedeliveryPolicy(initial_redelivery_delay=10, redelivery_delay=50)
     acks = machine(AckMode.CLIENT, policy=policy)

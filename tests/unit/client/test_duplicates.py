@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quire.client import AckMode, Queue, ReceivedMessage, RedeliveryPolicy
+from quire.clock import ManualClock
 from quire.errors import TransactionRolledBack
 from quire.protocols.openwire.commands import Response, TransactionInfo
 from quire.protocols.openwire.structures import BaseCommand
@@ -221,3 +222,21 @@ def test_duplicates_are_told_once_for_each_lost_link(
     told = [record for record in caplog.records if getattr(record, "event", "") == "client.duplicate"]
     assert len(told) == 2
     assert "ID:p:1:1:1 of queue://orders" in told[0].getMessage()
+
+
+def test_a_receive_that_is_cancelled_takes_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        broker, clock = ScriptedBroker(monkeypatch), ManualClock()
+        async with broker.connection(clock=clock) as connection, connection.session() as session:
+            consumer = await session.consumer(Queue("orders"))
+            broker.dispatch(consumer.info.consumer_id, 1)
+            clock.advance(1)
+            receiving = asyncio.create_task(consumer.receive(60))
+            await asyncio.sleep(0)
+            receiving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await receiving
+            assert broker.acks() == []
+            assert numbers([await consumer.receive(0)]) == [(1, False)]
+
+    asyncio.run(scenario())
