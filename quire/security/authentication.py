@@ -1,4 +1,4 @@
-"""From what a client shows to who it is. Guesses are slowed down, and passwords are checked on a thread."""
+"""From what a client shows to who it is. Guesses of passwords are slowed down; passwords are checked on a thread."""
 
 import logging
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from quire.security.guesses import Guesses
 from quire.security.passwords import RememberedPasswords, is_right
 from quire.security.principal import ANYONE, Principal, Proof
 from quire.security.tokens import split_token
-from quire.settings import JwtSettings, Settings
+from quire.settings import JwtSettings, Settings, User
 
 if TYPE_CHECKING:
     from quire.security.jwt_verifier import JwtVerifier
@@ -74,6 +74,27 @@ class Authentication:
         if not secret and (credentials.certificate or not credentials.login):
             self._by_certificate(credentials, origin, done)
             return
+        self._prove(credentials, origin, secret, done)
+
+    def _prove(self, credentials: Credentials, origin: Origin, secret: str, done: Authenticated) -> None:
+        """Look at the secret at once if that costs nothing and tells a guesser nothing; else it may have to wait."""
+
+        def known(outcome: Principal | QuireError) -> None:
+            self._finished(credentials, origin, outcome, done, is_guess=False)
+
+        if split_token(secret) is not None:
+            known(self._by_token(secret))
+        elif self._jwt is not None and self._jwt.takes(secret):
+            self._jwt.verify(secret, known)
+        elif credentials.token:
+            known(_wrong())
+        elif (outcome := self._remembered_outcome(credentials.login, secret, origin.network)) is not None:
+            known(outcome)
+        else:
+            self._guess(credentials, origin, done)
+
+    def _guess(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
+        """Check a password on the thread for that, after the wait that failures before it have earned."""
         name, network = credentials.login, origin.network
         wait = self.guesses.wait(name, network)
         if wait > LONGEST_WAIT:
@@ -86,7 +107,10 @@ class Authentication:
         wait = self.guesses.begin(name, network)
 
         def attempt() -> None:
-            self._attempt(credentials, lambda outcome: self._finished(credentials, origin, outcome, done))
+            self._by_password(
+                name, credentials.passcode,
+                lambda outcome: self._finished(credentials, origin, outcome, done, is_guess=True),
+            )  # fmt: skip
 
         if wait <= 0:
             attempt()
@@ -111,17 +135,6 @@ class Authentication:
             return
         done(self._access(Principal(user.name, user.roles, Proof.CERTIFICATE, None, subject), origin))
 
-    def _attempt(self, credentials: Credentials, done: _Outcome) -> None:
-        secret = credentials.token or credentials.passcode
-        if split_token(secret) is not None:
-            done(self._by_token(secret))
-        elif self._jwt is not None and self._jwt.takes(secret):
-            self._jwt.verify(secret, done)
-        elif credentials.token:
-            done(_wrong())
-        else:
-            self._by_password(credentials.login, secret, done)
-
     def _by_token(self, text: str) -> Principal | QuireError:
         id, secret = split_token(text) or ("", "")
         token = self._accounts.token(id)
@@ -129,50 +142,76 @@ class Authentication:
             return _wrong()
         return self._accounts.standing_of_token(token) or _wrong()
 
+    def _remembered_outcome(self, name: str, password: str, network: str) -> Principal | QuireError | None:
+        """What is known of a password without a check.
+
+        A right one passes only where its user has logged in before: elsewhere, many guesses a second would find it.
+        """
+        user = self._usable(name)
+        was_right = self._remembered.known(name, _hash(user), password)
+        if was_right is False:
+            return _wrong()
+        if was_right and user is not None and self.guesses.is_known(name, network):
+            return _by_its_password(user)
+        return None
+
     def _by_password(self, name: str, password: str, done: _Outcome) -> None:
-        user = self._accounts.users.get(name)
-        password_hash = user.password_hash if user and not user.disabled else ""
-        if password_hash and self._remembered.knows(name, password_hash, password):
-            assert user is not None
-            done(Principal(name, user.roles, Proof.PASSWORD, None, password_hash))
+        user = self._usable(name)
+        password_hash = _hash(user)
+        if user is not None and self._remembered.known(name, password_hash, password):
+            done(_by_its_password(user))
             return
 
         def checked(result: bool | Exception) -> None:
-            user = self._accounts.users.get(name)
-            same = user is not None and not user.disabled and user.password_hash == password_hash
-            if result is True and same and user is not None:
-                self._remembered.remember(name, password_hash, password)
-                done(Principal(name, user.roles, Proof.PASSWORD, None, password_hash))
-            else:
-                done(_wrong())
+            if isinstance(result, bool):
+                self._remembered.remember(name, password_hash, password, right=result)
+            user = self._usable(name)
+            same = user is not None and user.password_hash == password_hash
+            done(_by_its_password(user) if result is True and same and user is not None else _wrong())
 
         if not self._hashing.run(lambda: is_right(password_hash, password), checked):
             done(BrokerBusy("too many logins wait: try again later"))
 
+    def _usable(self, name: str) -> User | None:
+        """The user of a name who may log in."""
+        user = self._accounts.users.get(name)
+        return None if user is None or user.disabled else user
+
     def _finished(
-        self, credentials: Credentials, origin: Origin, outcome: Principal | QuireError, done: Authenticated
-    ) -> None:
+        self, credentials: Credentials, origin: Origin, outcome: Principal | QuireError, done: Authenticated, *,
+        is_guess: bool,
+    ) -> None:  # fmt: skip
         # A token is not for the login of another user, and a JWT not for a user who is disabled.
         if not isinstance(outcome, QuireError) and (
             credentials.login not in ("", outcome.name) or self._accounts.standing(outcome) is None
         ):
             outcome = _wrong()
         if not isinstance(outcome, QuireError):
-            self.guesses.succeeded(credentials.login, origin.network)
+            if is_guess:
+                self.guesses.succeeded(credentials.login, origin.network)
             self._accounts.expires(outcome.expires_at)
             done(self._access(outcome, origin))
             return
         if isinstance(outcome, NotAuthenticated):
-            self._failed(credentials.login, origin)
+            self._failed(credentials.login, origin, is_guess=is_guess)
         done(outcome)
 
-    def _failed(self, login: str, origin: Origin) -> None:
-        count = self.guesses.failed(login, origin.network)
+    def _failed(self, login: str, origin: Origin, *, is_guess: bool) -> None:
+        network = origin.network
+        count = self.guesses.failed(login, network) if is_guess else self.guesses.failed_without_a_guess(network)
         if count & (count - 1) == 0:  # each step of the delay that doubles, not each guess
             name = login[:100]
             text = f"the login of {name!r} from {origin.address} by {origin.door} failed ({count} times)"
             event("login.failed", text, logging.WARNING, user=name, address=origin.address, times=count)
             self._audit.record(name, origin, "login", "broker", allowed=False, data={"times": count})
+
+
+def _hash(user: User | None) -> str:
+    return "" if user is None else user.password_hash
+
+
+def _by_its_password(user: User) -> Principal:
+    return Principal(user.name, user.roles, Proof.PASSWORD, None, user.password_hash)
 
 
 def _wrong() -> NotAuthenticated:

@@ -1,6 +1,11 @@
-"""Slows guesses down: after failed logins the next ones wait. Nothing is locked, so no one can lock out another."""
+"""Slows guesses down: after failed logins the next ones wait. Nothing is locked, so no one can lock out another.
+
+What cannot be a guess is no part of it, and waits for none: a token has 256 bits; a password that was wrong before says
+nothing new. Where a user has logged in before, only the failures of its own name count.
+"""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -33,6 +38,7 @@ class _Scope(Enum):
     BOTH = "a name from an address"
     NAME = "a name"
     ADDRESS = "an address"
+    NO_GUESS = "from an address, what is no guess: it makes nothing wait"
 
 
 _Key = tuple[_Scope, str, str]
@@ -55,6 +61,7 @@ class Guesses:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._failures: OrderedDict[_Key, _Failures] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # names, and from where they have logged in
         self.failed_total = 0
 
     def wait(self, name: str, address: str) -> float:
@@ -71,9 +78,17 @@ class Guesses:
 
     def failed(self, name: str, address: str) -> int:
         """A guess was wrong; how many were, of this name from this address."""
+        return self._count(_keys(name, address))
+
+    def failed_without_a_guess(self, address: str) -> int:
+        """What was wrong can be no guess; how much of that came from this address."""
+        return self._count([(_Scope.NO_GUESS, "", address)])
+
+    def _count(self, keys: Sequence[_Key]) -> int:
+        """Count a failure for all keys; how many the first one has."""
         self.failed_total += 1
         now = self._clock.monotonic()
-        for key in _keys(name, address):
+        for key in keys:
             failures = self._failures.setdefault(key, _Failures())
             if now - failures.last > FORGET_AFTER:
                 failures.count = 0
@@ -83,14 +98,23 @@ class Guesses:
             self._failures.move_to_end(key)
         while len(self._failures) > KEPT:
             self._failures.popitem(last=False)
-        return self._failures[_Scope.BOTH, name[:LONGEST_NAME], address].count
+        return self._failures[keys[0]].count
 
     def succeeded(self, name: str, address: str) -> None:
-        """It was right: what this address failed of this name is forgiven."""
+        """It was right: what this address failed of this name is forgiven, and the name is known there."""
         self._failures.pop((_Scope.BOTH, name[:LONGEST_NAME], address), None)
+        self._known[name, address] = None
+        self._known.move_to_end((name, address))
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+
+    def is_known(self, name: str, address: str) -> bool:
+        """Whether this name has logged in from this address."""
+        return (name, address) in self._known
 
     def _found(self, name: str, address: str) -> list[tuple[_Key, _Failures]]:
-        return [(key, self._failures[key]) for key in _keys(name, address) if key in self._failures]
+        keys = _keys(name, address)[: 1 if self.is_known(name, address) else None]
+        return [(key, self._failures[key]) for key in keys if key in self._failures]
 
 
 def _keys(name: str, address: str) -> tuple[_Key, ...]:
@@ -101,6 +125,6 @@ def _keys(name: str, address: str) -> tuple[_Key, ...]:
 def _delay(key: _Key, count: int) -> float:
     if key[0] is _Scope.BOTH:
         return min(FIRST_DELAY * 2.0 ** min(count - 1, 30), LONGEST_DELAY)
-    if count <= TOLERATED:
+    if count <= TOLERATED or key[0] is _Scope.NO_GUESS:
         return 0.0
     return NAME_DELAY if key[0] is _Scope.NAME else ADDRESS_DELAY

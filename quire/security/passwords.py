@@ -14,7 +14,7 @@ LONGEST = 1024
 """The longest password, in bytes."""
 
 REMEMBERED = 10_000
-"""Of how many users the broker remembers that their password was right."""
+"""Of how many users the broker remembers that their password was right, and how many wrong ones it remembers."""
 
 _HASHER = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
 _NONE = _HASHER.hash(secrets.token_urlsafe(16))
@@ -38,23 +38,34 @@ def is_right(password_hash: str, password: str) -> bool:
 
 
 class RememberedPasswords:
-    """Which passwords were right: a digest of each, with a key that only this process has, until the user changes."""
+    """Which passwords were right, and which wrong: a digest of each, with a key that only this process has.
+
+    A digest is about one hash, so a user that changes is looked at anew.
+    """
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
-        self._digests: OrderedDict[str, bytes] = OrderedDict()
+        self._right: OrderedDict[str, bytes] = OrderedDict()  # by user
+        self._wrong: OrderedDict[bytes, None] = OrderedDict()
 
-    def knows(self, name: str, password_hash: str, password: str) -> bool:
-        """Whether this password was right for this hash."""
-        digest = self._digests.get(name)
-        return digest is not None and hmac.compare_digest(digest, self._digest(password_hash, password))
+    def known(self, name: str, password_hash: str, password: str) -> bool | None:
+        """Whether this password was right for this hash, or wrong; None if neither is remembered."""
+        digest = self._digest(name, password_hash, password)
+        if (right := self._right.get(name)) is not None and hmac.compare_digest(right, digest):
+            return True
+        return False if digest in self._wrong else None
 
-    def remember(self, name: str, password_hash: str, password: str) -> None:
-        """It was right."""
-        self._digests[name] = self._digest(password_hash, password)
-        self._digests.move_to_end(name)
-        if len(self._digests) > REMEMBERED:
-            self._digests.popitem(last=False)
+    def remember(self, name: str, password_hash: str, password: str, *, right: bool) -> None:
+        """What its check has shown."""
+        digest = self._digest(name, password_hash, password)
+        if right:
+            self._right[name] = digest
+            self._right.move_to_end(name)
+        else:
+            self._wrong[digest] = None
+        for kept in (self._right, self._wrong):
+            if len(kept) > REMEMBERED:
+                kept.popitem(last=False)
 
-    def _digest(self, password_hash: str, password: str) -> bytes:
-        return hmac.digest(self._key, f"{password_hash}\0{password}".encode(), hashlib.sha256)
+    def _digest(self, name: str, password_hash: str, password: str) -> bytes:
+        return hmac.digest(self._key, f"{name}\0{password_hash}\0{password}".encode(), hashlib.sha256)

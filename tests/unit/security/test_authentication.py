@@ -166,8 +166,8 @@ def test_guesses_wait_longer_and_longer_and_the_right_password_gets_through() ->
 def test_a_login_that_had_to_wait_too_long_is_refused_without_a_hash() -> None:
     hashing = Later(100)
     rig = Rig(secured([user("alice")]), hashing)
-    for _ in range(8):
-        rig.attempt("alice", "wrong")
+    for number in range(8):
+        rig.attempt("alice", f"wrong {number}")
         rig.advance(60)
         hashing.finish()
     outcome = rig.attempt("alice")
@@ -181,8 +181,7 @@ def test_a_login_that_had_to_wait_too_long_is_refused_without_a_hash() -> None:
 
 def test_many_guesses_at_once_wait_one_after_the_other() -> None:
     rig = Rig(secured([user("alice")]))
-    rig.attempt("alice", "wrong")
-    outcomes = [rig.attempt("alice", "wrong") for _ in range(1000)]
+    outcomes = [rig.attempt("alice", f"wrong {number}") for number in range(1001)]
     refused = [outcome for outcome in outcomes if isinstance(outcome, TooManyLogins)]
     assert len(refused) >= 970
     rig.advance(10)
@@ -204,10 +203,82 @@ def test_guesses_of_one_name_from_many_addresses_wait_a_little() -> None:
     assert 0 < rig.security.guesses.wait("alice", "198.51.100.1") <= 0.1
 
 
+def flooded(rig: Rig, name: str | None = None, origin: Origin = HERE) -> None:
+    """So many guesses, of many names or of one, that the next one of its kind has to wait for too long."""
+    for number in range(200):
+        rig.attempt(name or f"name {number}", f"wrong {number}", origin)
+    assert isinstance(rig.attempt(name or "another", "wrong", origin), TooManyLogins)
+
+
+@pytest.mark.parametrize("name", ["alice", None])
+def test_what_cannot_be_guessed_waits_for_no_failure(name: str | None) -> None:
+    rig = Rig(secured([user("alice", "administrator"), user("bob")]))
+    token = with_token(rig)
+    flooded(rig, name)
+    assert accepted(rig.show(Credentials(token=rig.security.accounts.local_token))).principal.name == "$local"
+    for credentials in (Credentials(token=token), Credentials("alice", token), Credentials("", token)):
+        assert accepted(rig.show(credentials)).principal.proof is Proof.TOKEN
+
+
+def test_wrong_tokens_make_nothing_wait() -> None:
+    rig = Rig(secured([user("alice"), user("bob")]))
+    ended = with_token(rig, lives=1)
+    rig.advance(2)
+    for _ in range(1000):
+        assert isinstance(rig.show(Credentials(token=ended)), NotAuthenticated)
+        assert isinstance(rig.show(Credentials("alice", ended)), NotAuthenticated)
+        assert isinstance(rig.show(Credentials(token="no token at all")), NotAuthenticated)
+    assert isinstance(rig.show(Credentials(token=with_token(rig))), Access)
+    assert isinstance(rig.attempt("alice"), Access)
+    assert rig.security.guesses.failed_total == 3000
+
+
+@pytest.mark.parametrize("name", ["alice", None])
+def test_a_password_that_was_right_here_before_waits_for_no_failure(name: str | None) -> None:
+    rig = Rig(secured([user("alice", "administrator")]))
+    rig.login("alice")
+    flooded(rig, name)
+    assert isinstance(rig.attempt("alice"), Access)
+
+
+def test_a_password_that_was_right_elsewhere_cannot_be_guessed_faster() -> None:
+    rig = Rig(secured([user("alice")]))
+    rig.login("alice", origin=ELSEWHERE)
+    flooded(rig, "alice")
+    assert isinstance(rig.attempt("alice"), TooManyLogins)
+    assert isinstance(rig.attempt("alice", origin=ELSEWHERE), Access)
+
+
+def test_a_user_that_is_known_here_waits_for_no_failures_of_other_names() -> None:
+    rig = Rig(secured([user("alice")]))
+    rig.login("alice")
+    rig.security.reload(secured([user("alice") | {"password_hash": hash_of("new")}]))
+    flooded(rig)
+    assert isinstance(rig.attempt("alice", "new"), Access)
+
+
+def test_a_wrong_password_that_comes_again_and_again_makes_nothing_wait_and_is_hashed_once() -> None:
+    hashing = Later()
+    rig = Rig(secured([user("alice"), user("off", disabled=True)]), hashing)
+    for name in ("alice", "off", "nobody"):
+        assert rig.attempt(name, "old", ELSEWHERE) is None
+        hashing.finish()
+        rig.advance(60)
+        assert all([isinstance(rig.attempt(name, "old", ELSEWHERE), NotAuthenticated) for _ in range(1000)])
+    assert hashing.waiting == []
+    assert rig.attempt("alice", origin=ELSEWHERE) is None
+    hashing.finish()
+    assert isinstance(rig.outcomes[-1], Access)
+    rig.security.reload(secured([user("alice") | {"password_hash": hash_of("old")}]))
+    assert rig.attempt("alice", "old", ELSEWHERE) is None  # it may be right now
+    hashing.finish()
+    assert isinstance(rig.outcomes[-1], Access)
+
+
 def test_failed_logins_are_logged_once_for_each_doubling(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(secured([user("alice")]))
-    for _ in range(9):
-        rig.attempt("alice", "wrong-password")
+    for number in range(9):
+        rig.attempt("alice", f"wrong-password {number}")
         rig.advance(61)
     lines = [record.message for record in caplog.records if "login" in record.message]
     assert [line.rpartition("(")[2] for line in lines] == ["1 times)", "2 times)", "4 times)", "8 times)"]
