@@ -3,7 +3,7 @@
 import logging
 import os
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,18 @@ MOST_WAITING = 10_000
 class AuditLog:
     """Writes the log off the event loop.
 
+    Args:
+        is_enabled: whether it is written; without users it says nothing that the broker's log does not.
+
     Attributes:
-        enabled: whether it is written; without users it says nothing that the broker's log does not.
         dropped: how many lines were lost because too many waited, or the disk refused them.
     """
 
-    def __init__(self, settings: Settings, clock: Clock, background: Background) -> None:
-        self.enabled = False
+    def __init__(
+        self, settings: Settings, clock: Clock, background: Background, is_enabled: Callable[[], bool]
+    ) -> None:
         self.dropped = 0
+        self._is_enabled = is_enabled
         self._clock = clock
         self._background = background
         self._file = audit_file(settings)
@@ -64,7 +68,7 @@ class AuditLog:
             allowed: whether the broker allowed it.
             data: what more there is to know; never a body, never a secret.
         """
-        if not self.enabled or self._file is None:
+        if not self._is_enabled() or self._file is None:
             return
         if len(self._waiting) >= MOST_WAITING:
             self.dropped += 1

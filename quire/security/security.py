@@ -47,7 +47,7 @@ class Security:
     ) -> None:  # fmt: skip
         self.accounts = Accounts(settings, clock, scheduler, is_dead_letter)
         self.hashing = hashing
-        self.audit = AuditLog(settings, clock, files)
+        self.audit = AuditLog(settings, clock, files, lambda: self.is_enabled)
         self._authentication = Authentication(self.accounts, self.audit, clock, scheduler, hashing, network)
         self.changes = AccountChanges(self.accounts, clock, files)
         self.guesses = self._authentication.guesses
@@ -134,4 +134,3 @@ class Security:
         self._authentication.reload(settings)
         self.audit.reload(settings)
         self.accounts.take(settings, state)
-        self.audit.enabled = self.is_enabled

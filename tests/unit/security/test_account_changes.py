@@ -20,13 +20,13 @@ from quire.errors import (
     UnknownUser,
     UserExists,
 )
-from quire.security import Access, Credentials
+from quire.security import Access, Action, Credentials, Origin, Principal
 from quire.security import account_changes as module
 from quire.security.account_changes import user_of
 from quire.security.saved_state import load_state
 from quire.settings import Settings
 from quire.settings.users import read_user
-from tests.unit.security.security_rig import READ, Later, Rig, accepted, allow, hash_of, secured, user
+from tests.unit.security.security_rig import HERE, READ, Later, Rig, accepted, allow, hash_of, secured, user
 
 QUEUE = DestinationKind.QUEUE
 RULE = {"subject": "user:bob", "allow": ["read"], "destination": "orders"}
@@ -63,6 +63,75 @@ def test_a_new_user_may_log_in_and_is_there_after_a_restart(tmp_path: Path) -> N
     again.rig.security.load()
     assert again.rig.login("bob").principal.roles == {"monitor"}
     assert not again.rig.security.accounts.users["bob"].in_file
+
+
+CHANGES: list[tuple[str, list[Any]]] = [
+    ("add_user", [BOB]),
+    ("add_user", [user_of({"name": "carol", "password_hash": hash_of("carol"), "certificates": ["CN=carol"]})]),
+    ("add_rule", [RULE]),
+    ("add_rule", [{"subject": "*", "deny": ["write", "read"], "destination": "topic://orders.>"}]),
+    ("set_rule", ["r1", {**RULE, "subject": "role:sales", "destination": "queue://>"}]),
+    ("add_token", ["bob", 3600.0, ["monitor"], "for a test"]),
+    ("add_token", ["carol", 3600.0, None, ""]),
+    ("change_user", ["bob", {"roles": frozenset({"sales"})}]),
+    ("change_user", ["bob", {"password_hash": hash_of("new")}]),
+    ("change_user", ["carol", {"certificates": ("CN=carol,O=Quire",)}]),
+    ("remove_rule", ["r2"]),
+    ("change_user", ["bob", {"disabled": True}]),
+    ("remove_user", ["carol"]),
+]
+"""One change after the other; the first one makes the first user of the broker."""
+
+
+def state_of(rig: Rig, data: Path) -> dict[str, Any]:
+    """What a broker's security decides, and whether it writes the audit log."""
+    security, accounts = rig.security, rig.security.accounts
+    before = audited(data)
+    security.audit.record("someone", HERE, "purge", "queue://orders", allowed=True)
+    written = audited(data) - before
+    shown = [Credentials("bob", "bob"), Credentials("bob", "new"), Credentials("carol", "carol")]
+    shown += [Credentials(certificate=subject) for subject in ("CN=carol", "CN=carol,O=Quire")]
+    first = len(rig.outcomes)
+    for each in shown:
+        rig.show(each, Origin("http", f"192.0.2.{len(rig.outcomes)}:1"))
+        rig.advance(1)
+    roles: list[list[str]] = [[], ["sales"], ["administrator"]]
+    principals = [Principal(name, frozenset(each)) for name in ("bob", "carol", "x") for each in roles]
+    return {
+        "state": accounts.state, "enabled": security.is_enabled, "rules": list(map(str, accounts.rules)),
+        "audited": written,
+        "logins": [each.principal if isinstance(each, Access) else type(each) for each in rig.outcomes[first:]],
+        "tokens": [accounts.standing_of_token(token) for token in accounts.state.tokens.values()],
+        "decided": [str(accounts.decide(principal, action, kind, "orders.new"))
+                    for principal in principals for action in Action for kind in DestinationKind],
+    }  # fmt: skip
+
+
+def audited(data: Path) -> int:
+    file = data / "audit.log"
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [[], [user("alice", "administrator")]], ids=["no users before", "with users"])
+def test_each_change_holds_as_it_does_after_a_restart(tmp_path: Path, settings: list[dict[str, Any]]) -> None:
+    running = Changes(Rig(secured(settings, data=tmp_path)))
+    for change, arguments in CHANGES:
+        outcome = running.make(change, *arguments)
+        assert not isinstance(outcome, QuireError), (change, outcome)
+        again = Rig(secured(settings, data=tmp_path))
+        again.security.load()
+        assert state_of(running.rig, tmp_path) == state_of(again, tmp_path), change
+
+
+def test_the_audit_log_begins_with_the_first_user(tmp_path: Path) -> None:
+    changes = Changes(Rig(secured([], data=tmp_path)))
+    changes.rig.security.audit.record("", HERE, "purge", "queue://orders", allowed=True)
+    assert audited(tmp_path) == 0
+    changes.make("add_user", BOB)
+    changes.rig.security.audit.record("bob", HERE, "purge", "queue://orders", allowed=True)
+    changes.rig.attempt("bob", "wrong")
+    assert audited(tmp_path) == 2
 
 
 def test_the_file_is_for_its_owner_only_and_has_no_password(tmp_path: Path) -> None:
