@@ -69,13 +69,17 @@ def read_pair(certificate: Path, key: Path) -> Pair:
     return Pair(made, read)
 
 
-def write_pair(pair: Pair, certificate: Path, key: Path, *more: x509.Certificate) -> None:
-    """Write a certificate, followed by others, and its key; only the owner may read the key."""
-    chain = [pair.certificate, *more]
-    _write(certificate, b"".join([made.public_bytes(serialization.Encoding.PEM) for made in chain]), 0o644)
+def write_pair(pair: Pair, certificate: Path, key: Path, *more: x509.Certificate, joined: bool = False) -> None:
+    """Write a certificate, followed by others, and its key; only the owner may read the key.
+
+    Args:
+        joined: whether the key stands in the file of the certificate too: clients name one file.
+    """
+    chain = b"".join([made.public_bytes(serialization.Encoding.PEM) for made in (pair.certificate, *more)])
     secret = pair.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+    _write(certificate, *((chain + secret, 0o600) if joined else (chain, 0o644)))
     _write(key, secret, 0o600)
 
 

@@ -1,4 +1,4 @@
-"""Who the command line is to a broker: a user and a password, a token, or on the broker's machine a file."""
+"""Who the command line is to a broker: a user and a password, a token, a certificate, or on its machine a file."""
 
 import base64
 import json
@@ -63,6 +63,8 @@ def find_login(
         return Login(user, read_secret(password_file))
     if user:
         return Login(user, _typed(f"Password of {user}"))
+    if data is None and urlsplit(url).scheme == "https" and os.environ.get("QUIRE_TLS_CERTIFICATE"):
+        return Login()  # TLS shows who one is
     return _local(url, data)
 
 

@@ -40,6 +40,7 @@ def make(output: Output, directory: Path, hosts: tuple[str, ...], client: str | 
     """Make an authority and the certificate of a broker, signed by it.
 
     DIRECTORY gets ca.pem, which clients need, and server.pem with server.key for [tls]; it is tls if it is not given.
+    With --client it gets NAME.pem, the certificate and the key of a client in one file, and NAME.key.
     An authority that is there already is used again: so a certificate is renewed.
     """
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
@@ -52,12 +53,13 @@ def make(output: Output, directory: Path, hosts: tuple[str, ...], client: str | 
         certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
         known = hosts or (socket.gethostname(), "localhost", "127.0.0.1", "::1")
         pair = make_server(authority, known, now, days) if client is None else make_client(authority, name, now, days)
-        write_pair(pair, certificate, key, authority.certificate)
+        write_pair(pair, certificate, key, authority.certificate, joined=client is not None)
     except OSError as error:
         raise InvalidArgument(f"{error.filename} cannot be written: {error.strerror}", file=error.filename) from error
     ca = directory / "ca.pem"
     output.done(
-        f"wrote {certificate} and {key}; clients check them with {ca}",
+        f"wrote {certificate} and {key}; "
+        + (f"clients check them with {ca}" if client is None else f"{client} sets QUIRE_TLS_CERTIFICATE={certificate}"),
         {"ca": str(ca), "certificate": str(certificate), "key": str(key), **_described(pair.certificate, now)},
     )
 

@@ -25,7 +25,7 @@ class Caller:
         api: the broker.
         authorization: the header that says who it is; None while the broker has no users.
         who: what the broker says of the user (``GET /whoami``).
-        token: the id of the token, to revoke it.
+        token: the id of the token that the console has made, to revoke it; empty for none.
     """
 
     def __init__(self, api: BrokerApi, authorization: str | None, who: dict[str, Any], token: str = "") -> None:

@@ -10,6 +10,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from quire.errors import ProtocolViolation, QuireError, RequestTimeout, TooManyConnections
 from quire.http.answers import error_answer
+from quire.http.login import CERTIFICATE
 from quire.scheduler import Scheduler, Timer
 from quire.server.entrance.entrance import Door, Entrance, Lobby
 from quire.server.entrance.visitor import Visitor
@@ -69,6 +70,8 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
+        if self._visitor is not None and self._visitor.certificate:
+            self.app_state = {**self.app_state, CERTIFICATE: self._visitor.certificate}
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         limit = self._settings.max_connections
         if len(self.connections) > limit:

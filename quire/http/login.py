@@ -1,12 +1,16 @@
-"""Who sends a request: HTTP Basic or a bearer token, in each request."""
+"""Who sends a request: HTTP Basic or a bearer token, in each request, or the client certificate of its connection."""
 
 import asyncio
 import base64
+from dataclasses import replace
 
 from starlette.requests import Request
 
 from quire.errors import NotAuthenticated, QuireError
 from quire.security import Access, Credentials, Origin, Security
+
+CERTIFICATE = "certificate"
+"""Where the state of a request has the subject of the certificate that its client has shown."""
 
 LONGEST = 16 * 1024
 """The longest header that is read, in characters."""
@@ -18,8 +22,9 @@ async def access_of(request: Request, security: Security) -> Access:
         assert isinstance(known, Access)
         return known
     done: asyncio.Future[Access | QuireError] = asyncio.get_running_loop().create_future()
+    credentials = read_credentials(request.headers.get("authorization", ""))
     security.authenticate(
-        read_credentials(request.headers.get("authorization", "")),
+        replace(credentials, certificate=request.scope.get("state", {}).get(CERTIFICATE, "")),
         origin_of(request),
         lambda outcome: None if done.done() else done.set_result(outcome),
     )
