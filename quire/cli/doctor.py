@@ -25,16 +25,18 @@ def doctor(context: click.Context, file: Path | None, flags: dict[str, object]) 
     """
     output = context.ensure_object(Output)
     from quire.cli.examination import Examination, Finding  # it needs the stores
+    from quire.store.disk import private_files
 
     try:
-        findings = Examination(load(file, os.environ, flags)).findings()
+        findings = Examination(load(file, os.environ, flags), file=file).findings()
     except QuireError as error:
         findings = iter([Finding("settings", "problem", str(error), error.entry.advice)])
     worst = "ok"
 
     def told() -> "list[Finding]":
         nonlocal worst
-        found = list(findings)
+        with private_files():  # a look at a store writes to its lock file
+            found = list(findings)
         worst = max((finding.state for finding in found), key=list(SIGNS).index, default="ok")
         return found
 

@@ -7,6 +7,7 @@ import platform
 import resource
 import shutil
 import socket
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -19,7 +20,7 @@ from quire.cli.api import Api
 from quire.cli.login import find_login
 from quire.clock import Clock, SystemClock
 from quire.errors import QuireError, StoreOutdated, StoreTooNew
-from quire.settings import Settings, broker_file, split_address, store_url
+from quire.settings import Settings, broker_file, security_file, split_address, store_url
 from quire.store.maintenance.kept_backups import KeptBackups
 from quire.store.maintenance.open_store import open_for_reading
 from quire.store.urls import shown, store_exists, store_path
@@ -56,10 +57,12 @@ class Examination:
     Args:
         settings: the broker's.
         clock: the machine's.
+        file: the settings file; None for none.
     """
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Clock | None = None, file: Path | None = None) -> None:
         self._settings = settings
+        self._file = file
         self._clock = clock or SystemClock()
         self._data = Path(settings.store.data).absolute()
         self._url = store_url(settings)
@@ -68,8 +71,8 @@ class Examination:
     def findings(self) -> Iterator[Finding]:
         """Look at everything, one after the other."""
         looks: list[Callable[[], Iterator[Finding]]] = [
-            self._versions, self._broker, self._ports, self._directory, self._disk, self._store, self._files,
-            self._memory, self._time, self._backup,
+            self._versions, self._broker, self._ports, self._directory, self._privacy, self._disk, self._store,
+            self._files, self._memory, self._time, self._backup,
         ]  # fmt: skip
         yield Finding("settings", "ok", "they are valid")
         for look in looks:
@@ -141,6 +144,20 @@ class Examination:
             return
         exists = "" if there == self._data else ", it will be created"
         yield Finding("data directory", "ok", f"{self._data} can be written{exists}")
+
+    def _privacy(self) -> Iterator[Finding]:
+        """Whether other users of the machine can read or change what only the broker should."""
+        settings = self._settings
+        store = None if self._url == "memory:" else store_path(self._url)
+        backups = Path(settings.backup.directory) if settings.backup.at else None
+        key = settings.tls.key or settings.tls.certificate
+        places = [self._data, store, security_file(settings), backups, Path(key) if key else None, self._file]
+        found = [place for place in dict.fromkeys(places) if place is not None and _is_open(place)]
+        for place in found:
+            advice = f"As their owner: `chmod -R o= {place}`."
+            yield Finding("privacy", "warning", f"other users of this machine can read {place}", advice)
+        if not found:
+            yield Finding("privacy", "ok", "only its own user can read the files of the broker")
 
     def _disk(self) -> Iterator[Finding]:
         store, limits = store_path(self._url) if self._url != "memory:" else None, self._settings.store
@@ -269,6 +286,18 @@ def _existing(path: Path) -> Path:
     while not path.exists():
         path = path.parent
     return path
+
+
+def _is_open(place: Path) -> bool:
+    """Whether others can read or change a file, or one in a directory."""
+    try:
+        directory = place if place.is_dir() else place.parent
+        files = _files_of(place) if place.is_dir() else [place]
+        return bool(directory.stat().st_mode & stat.S_IXOTH) and any(
+            [file.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH) for file in files]
+        )
+    except OSError:  # it is not there, or not to be read
+        return False
 
 
 def _files_of(directory: Path) -> list[Path]:

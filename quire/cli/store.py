@@ -14,6 +14,7 @@ from quire import migrations
 from quire.cli.output import Output, columns, confirm, messages, on_terminal, output_option
 from quire.errors import StoreError
 from quire.settings import KEYS, load, store_url
+from quire.store.disk import private_files
 from quire.store.format import newest_format
 from quire.store.maintenance.chain import chain, find_destination, find_message
 from quire.store.maintenance.damaged import damaged_file
@@ -45,7 +46,8 @@ def store_verb(verb: Callable[Concatenate[str, Output, P], None]) -> Callable[..
     def with_store(*args: P.args, **kwargs: P.kwargs) -> None:
         flags = {"store.data": kwargs.pop("data"), "store.url": kwargs.pop("store_option"), "insecure": True}
         try:
-            verb(store_url(load(None, os.environ, flags)), click.get_current_context().obj, *args, **kwargs)
+            with private_files():
+                verb(store_url(load(None, os.environ, flags)), click.get_current_context().obj, *args, **kwargs)
         except BrokenPipeError:  # who reads the output has enough: click ends quietly
             raise
         except OSError as error:

@@ -21,6 +21,7 @@ from quire.server.service import HttpServer, Service, telling_of_files
 from quire.server.service_manager import ServiceManager
 from quire.settings import Settings, broker_file, local_token_file, store_url
 from quire.store.base import Store, Sync
+from quire.store.disk import PRIVATE
 from quire.store.urls import store_for_url
 
 CLOSE_LIMIT = 2.0
@@ -34,6 +35,7 @@ def run(
     """Run a broker until SIGTERM or SIGINT; SIGHUP makes it read its policies, users and rules again."""
     configure(settings.log.format, settings.log.level)
     allow_connections()
+    os.umask(PRIVATE)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         store = store_for_url(store_url(settings), Sync(settings.store.sync))
         runner.run(_main(Service(settings, wrap(store) if wrap else store, http, reload=reload), standby))

@@ -2,7 +2,8 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from quire.errors import DirectoryUnusable, StoreError, StoreFull, StoreUnreachable
@@ -13,6 +14,9 @@ MAX_RESERVE = 64 << 20
 
 _RESERVE_SHARE = 4  # of the limit
 _START_SHARE = 4  # of the reserve
+
+PRIVATE = 0o077
+"""The file mode creation mask (umask) of who writes stores: others may do nothing with what it makes."""
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """The system's errors that mean that a disk, or a share of it, is full."""
@@ -37,6 +41,16 @@ def file_failure(error: OSError, path: Path | None = None) -> StoreError:
     kind = StoreFull if error.errno in NO_SPACE else DirectoryUnusable if error.errno in _UNUSABLE else StoreUnreachable
     name = str(error.filename or path)
     return kind(f"cannot use {name}: {error.strerror}", path=name)
+
+
+@contextmanager
+def private_files() -> Iterator[None]:
+    """What the process makes meanwhile is for its user alone."""
+    before = os.umask(PRIVATE)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 def allocate(file: Path, size: int) -> None:

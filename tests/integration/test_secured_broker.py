@@ -21,11 +21,11 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 class Running:
     """A broker, and what it writes."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *more: str) -> None:
         self.file, self.data = directory / "quire.toml", directory / "data"
         self.file.write_text("[security]\nenabled = true\n")
         flags = ["--data", str(self.data), "--config", str(self.file)]
-        flags += ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        flags += ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0", *more]
         self.log = directory / "log"
         with self.log.open("wb") as log, (directory / "out").open("wb") as out:
             self.process = subprocess.Popen(
@@ -64,12 +64,32 @@ def running(tmp_path: Path) -> Iterator[Running]:
         broker.process.wait(timeout=30)
 
 
+@pytest.mark.parametrize("kind", ["lmdb", "sqlite"])
+def test_what_a_broker_writes_is_for_its_user_alone(tmp_path: Path, kind: str) -> None:
+    before = os.umask(0o022)
+    try:
+        broker = Running(tmp_path, "--store", f"{kind}://{tmp_path}/stores/messages", "--memory-limit", "1MiB")
+        for _ in range(20):
+            assert broker.quire("send", "orders", "--body", "x" * 100_000).returncode == 0
+        assert broker.quire("user", "add", "alice", stdin="secret-2\n").returncode == 0
+        broker.process.send_signal(signal.SIGKILL)
+        broker.process.wait(timeout=30)
+        target = tmp_path / "backups" / "one"
+        done = broker.quire("store", "backup", str(target), "--store", f"{kind}://{tmp_path}/stores/messages")
+        assert done.returncode == 0, done.stderr
+    finally:
+        os.umask(before)
+    made = [path for name in ("data", "stores", "backups") for path in (tmp_path / name, *(tmp_path / name).rglob("*"))]
+    assert len(made) > 8, made
+    assert {path: oct(mode) for path in made if (mode := path.stat().st_mode) & 0o077} == {}
+
+
 def test_a_secured_broker_from_its_first_user_to_its_end(running: Running, tmp_path: Path) -> None:
     # It has made a user and says how to go on; no password is in its output, which may be a log.
     wait_for(lambda: "quire user passwd admin" in (tmp_path / "out").read_text())
     assert "is shown only now" not in (tmp_path / "out").read_text()
     assert {file.name: file.stat().st_mode & 0o777 for file in running.data.glob("*.[jt]*")} == {
-        "broker.json": 0o644, "cli.token": 0o600, "security.json": 0o600,
+        "broker.json": 0o600, "cli.token": 0o600, "security.json": 0o600,
     }  # fmt: skip
     assert (running.status("/queues"), running.status("/health")) == (401, 200)
 
@@ -82,7 +102,7 @@ def test_a_secured_broker_from_its_first_user_to_its_end(running: Running, tmp_p
         200, 403,
     )  # fmt: skip
     token = running.quire("token", "create", "--expires", "1h", "--owner", "alice").stdout.strip()
-    secret = token.rpartition("_")[2]
+    secret = token.split("_", 2)[2]
 
     # Users and rules of the settings file are read again.
     running.file.write_text(

@@ -32,6 +32,7 @@ from quire.server.listener import address_of, advertised, bound
 from quire.server.process import allow_connections, loop_factory, write_whole
 from quire.server.service_manager import ServiceManager
 from quire.settings import Settings, broker_file, local_host, local_token_file, split_address
+from quire.store.disk import PRIVATE
 
 PORTS = ("stomp.address", "openwire.address", "http.address")
 
@@ -191,6 +192,7 @@ def run(settings: Settings, file: Path | None, flags: dict[str, Any], module: st
     """Run a broker of a cluster until SIGTERM or SIGINT; SIGHUP makes its processes read their settings again."""
     configure(settings.log.format, settings.log.level)
     allow_connections()
+    os.umask(PRIVATE)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(BrokerProcess(settings, file, flags, module, console).run())
     return 0

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections import namedtuple
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,30 @@ def test_a_store_is_opened_and_an_outdated_or_foreign_one_is_told(tmp_path: Path
     found = examined(tmp_path, **{"store.url": f"lmdb://{tmp_path}/other"})
     assert state(found, "store") == "problem"
     assert state(examined(tmp_path, **{"store.url": "memory:"}), "store") == "note"
+
+
+def test_files_that_others_can_read_are_told(tmp_path: Path) -> None:
+    data, audit = tmp_path / "data", tmp_path / "data" / "audit.log"
+    data.mkdir()
+    audit.touch()
+    settings, key = tmp_path / "quire.toml", tmp_path / "key.pem"
+    settings.write_text("")
+    key.write_text("")
+    tmp_path.chmod(0o711)
+
+    def told(directory: int, file: int, other: int) -> list[str]:
+        for path, mode in ((data, directory), (audit, file), (settings, other), (key, other)):
+            path.chmod(mode)
+        given = load(settings, {}, {"store.data": str(data), "store.url": "memory:"})
+        given = replace(given, tls=replace(given.tls, certificate=str(key)))
+        findings = [each for each in Examination(given, file=settings).findings() if each.check == "privacy"]
+        assert all([finding.advice for finding in findings if finding.state == "warning"])
+        return [finding.text.rpartition("/")[2] for finding in findings if finding.state == "warning"]
+
+    assert told(0o755, 0o644, 0o644) == ["data", "key.pem", "quire.toml"]
+    assert told(0o700, 0o600, 0o640) == []
+    assert told(0o755, 0o640, 0o604) == ["key.pem", "quire.toml"]
+    assert told(0o700, 0o644, 0o600) == []
 
 
 def test_a_clock_that_was_set_back_is_noticed(tmp_path: Path) -> None:
