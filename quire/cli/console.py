@@ -21,11 +21,16 @@ DEFAULT_ADDRESS = "127.0.0.1:8162"
 @click.option("--certificate", metavar="FILE", default="", help="Its certificate, PEM: browsers use https:// then.")
 @click.option("--key", metavar="FILE", default="", help="The key of the certificate.  [default: the same file]")
 @click.option("--insecure", is_flag=True, help="Show brokers without users although others reach the address.")
+@click.option(
+    "--name", "names", multiple=True, metavar="NAME",
+    help="A name of the console, beside addresses and localhost, on loopback or with --insecure; again for each.",
+)  # fmt: skip
 @output_option
 @click.pass_obj
 def console(
-    output: Output, urls: tuple[str, ...], address: str | None, certificate: str, key: str, insecure: bool
-) -> None:
+    output: Output, urls: tuple[str, ...], address: str | None, certificate: str, key: str, insecure: bool,
+    names: tuple[str, ...],
+) -> None:  # fmt: skip
     """Run the web console in the foreground. SIGINT or SIGTERM stops it."""
     from quire.console.console_tls import ConsoleTls
     from quire.console.process import run  # what the console needs may not be installed
@@ -41,4 +46,5 @@ def console(
     def started(at: str) -> None:
         output.done(f"the console is at {tls.scheme}://{at}/", {"address": at})
 
-    run(place, urls or (os.environ.get("QUIRE_URL") or DEFAULT_URL,), tls, insecure=insecure, started=started)
+    known = urls or (os.environ.get("QUIRE_URL") or DEFAULT_URL,)
+    run(place, known, tls, insecure=insecure, started=started, names=" ".join(names))

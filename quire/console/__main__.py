@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--address", required=True)
     parser.add_argument("--url", action="append", required=True)
     parser.add_argument("--insecure", action="store_true")
+    parser.add_argument("--names", default="")
     parser.add_argument("--certificate", default="")
     parser.add_argument("--key", default="")
     parser.add_argument("--pinned", default="")
@@ -37,7 +38,10 @@ def main() -> int:
     os.nice(NICENESS)
     tls = ConsoleTls(arguments.certificate, arguments.key, arguments.pinned)
     try:
-        run(arguments.address, arguments.url, tls, insecure=arguments.insecure, started=_started, with_parent=True)
+        run(
+            arguments.address, arguments.url, tls, insecure=arguments.insecure, names=arguments.names, started=_started,
+            with_parent=True,
+        )  # fmt: skip
     except QuireError as error:
         _announce({"error": str(error), "code": error.code})
         return error.entry.exit

@@ -75,7 +75,7 @@ class Console:
     async def _download(self, request: Request) -> Response:
         return await download(request)
 
-    def application(self, host: str, *, allow_open: bool) -> ASGIApp:
+    def application(self, host: str, *, allow_open: bool, names: str = "") -> ASGIApp:
         """The application for a server that listens on a host: the pages behind their guard."""
         inner = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
         ui.run_with(inner, title="Quire", favicon=ICON, dark=None, tailwind=False, show_welcome_message=False)
@@ -84,7 +84,7 @@ class Console:
         static = tuple([f"/_nicegui/{version}/{folder}/" for folder in folders])
         return Guard(
             inner, self.brokers, self.sessions, self.access, pages=[*PAGES, "/download"], static=static,
-            clients=lambda: len(Client.instances), host=host, allow_open=allow_open,
+            clients=lambda: len(Client.instances), host=host, allow_open=allow_open, names=names,
         )  # fmt: skip
 
     def _ended(self, session: Session) -> None:

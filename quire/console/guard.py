@@ -17,7 +17,7 @@ from quire.console.login_page import login_page, notice_page
 from quire.console.session import Session, Sessions
 from quire.errors import BrokerUnreachable, QuireError
 from quire.logs import event
-from quire.settings import is_loopback
+from quire.settings import is_loopback, is_own_name
 
 COOKIE = "quire_console"
 MAX_FORM = 8 * 1024
@@ -57,6 +57,7 @@ class Guard:
         clients: how many pages are open.
         host: the host that the console listens on.
         allow_open: whether brokers without users are shown although the host is not loopback.
+        names: the names of the console, separated by spaces. They count where a broker without users is shown.
     """
 
     MAX_CLIENTS = 200
@@ -65,6 +66,7 @@ class Guard:
     def __init__(
         self, app: ASGIApp, brokers: dict[str, BrokerApi], sessions: Sessions, access: Access, *,
         pages: Collection[str], static: tuple[str, ...], clients: Callable[[], int], host: str, allow_open: bool,
+        names: str,
     ) -> None:  # fmt: skip
         self._app = app
         self._brokers = brokers
@@ -73,8 +75,9 @@ class Guard:
         self._pages = frozenset(pages)
         self._static = static
         self._clients = clients
-        self._is_loopback = is_loopback(host)
-        self._allow_open = allow_open or self._is_loopback
+        self._host = host
+        self._names = names
+        self._allow_open = allow_open or is_loopback(host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or refuse it."""
@@ -105,14 +108,14 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
 
     def _is_host_allowed(self, headers: Headers) -> bool:
-        """On loopback only names of loopback: another name may be a page elsewhere that has it point here."""
-        return not self._is_loopback or is_loopback(urlsplit("//" + headers.get("host", "")).hostname or "")
+        """Another name may be that of a page elsewhere, which has it point here."""
+        return not self._allow_open or is_own_name(headers.get("host", ""), self._host, self._names)
 
     async def _answer(self, request: Request) -> Response | None:
         """The answer to a request that is not for the pages; None lets it through to them."""
         path = request.url.path
         if not self._is_host_allowed(request.headers):
-            return _notice(421, "Not here", "Use localhost or the address of the console.")
+            return _notice(421, "Not here", "Use the address of the console, or have its name in http.names.")
         if request.method == "POST":
             origin = request.headers.get("origin", "")
             if urlsplit(origin).netloc != request.headers.get("host"):

@@ -22,7 +22,7 @@ MAX_CONNECTIONS = 512
 
 def run(
     address: str, urls: Sequence[str], tls: ConsoleTls, *, insecure: bool, started: Callable[[str], None],
-    with_parent: bool = False,
+    names: str = "", with_parent: bool = False,
 ) -> None:  # fmt: skip
     """Serve a console until SIGINT or SIGTERM.
 
@@ -32,6 +32,7 @@ def run(
         tls: with a certificate browsers must use ``https://``.
         insecure: whether a broker without users is shown although the address is not loopback.
         started: told where it listens.
+        names: its names, separated by spaces, where not every name will do.
         with_parent: whether it ends when its standard input does.
     """
     try:
@@ -44,7 +45,7 @@ def run(
     listener = _listen(address)
     console.mount()
     config = uvicorn.Config(
-        console.application(host, allow_open=insecure), lifespan="on", log_config=None, log_level="error",
+        console.application(host, allow_open=insecure, names=names), lifespan="on", log_config=None, log_level="error",
         access_log=False, server_header=False, proxy_headers=False, limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=STOP_LIMIT, ws_max_size=1 << 20,
         ssl_certfile=tls.certificate or None, ssl_keyfile=tls.key or None,

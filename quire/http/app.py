@@ -56,7 +56,7 @@ from quire.security import Access, Permission
 from quire.server.cluster.seat import Seat
 from quire.server.entrance.visitor import Visitor
 from quire.server.service import Service
-from quire.settings import is_loopback, split_address
+from quire.settings import is_loopback, is_own_name, split_address
 
 MODULES = (
     broker, clusters, overview, connections, producers, queues, messages, message_views, transfers, topics, durables,
@@ -125,7 +125,7 @@ class Application:
         headers = Headers(raw=[(name.lower(), value) for name, value in request.headers])
         origin = headers.get("origin")
         if origin is None or origin not in service.settings.http.websocket_origins.split():
-            check_origin(headers, "https" if visitor.is_encrypted else "http", service.http_address)
+            check_origin(headers, "https" if visitor.is_encrypted else "http", service)
         visitor.door = "websocket"
         inside = service.stomp_client(visitor)
         web_socket = StompWebSocket(transport, service.clock, inside, service.broker.core)
@@ -137,7 +137,7 @@ class Application:
         self.doors.streams.pull.stop()
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:
-        check_origin(request.headers, request.url.scheme, self._service.http_address)
+        check_origin(request.headers, request.url.scheme, self._service)
         security = self._service.security
         access = security.no_one(origin_of(request)) if row.right.is_free else await access_of(request, security)
         call: Call | None = None
@@ -175,11 +175,11 @@ class Application:
         return _held(request, Answer(encoded_document(), media_type=JSON))
 
     async def _to_console(self, request: Request) -> Response:
-        check_origin(request.headers, request.url.scheme, self._service.http_address)
+        check_origin(request.headers, request.url.scheme, self._service)
         return RedirectResponse(self.doors.console.url(request.url.hostname or "127.0.0.1"), 307)
 
     async def _metrics(self, request: Request) -> Response:
-        check_origin(request.headers, request.url.scheme, self._service.http_address)
+        check_origin(request.headers, request.url.scheme, self._service)
         (await access_of(request, self._service.security)).require(Permission.MONITOR)
         limit = self._service.settings.metrics.max_destinations
         counts = [min(self._broker_metrics.count(kind), limit) for kind in KINDS]
@@ -187,7 +187,7 @@ class Application:
         return PiecedResponse(self._broker_metrics.scrape(), CONTENT_TYPE)
 
     async def _detailed_metrics(self, request: Request) -> Response:
-        check_origin(request.headers, request.url.scheme, self._service.http_address)
+        check_origin(request.headers, request.url.scheme, self._service)
         (await access_of(request, self._service.security)).require(Permission.MONITOR)
         kind = request.query_params.get("family", "")
         if kind not in KINDS:
@@ -214,18 +214,13 @@ def _held(request: Request, answer: Answer) -> Answer:
     return answer
 
 
-def check_origin(headers: Headers, scheme: str, address: str) -> None:
-    """Refuse requests of other sites' pages: a user who visits one would lend it access to a broker on loopback."""
+def check_origin(headers: Headers, scheme: str, service: Service) -> None:
+    """Refuse requests of other sites' pages: a user who visits one would lend it access to a broker without users."""
     host, origin = headers.get("host", ""), headers.get("origin")
     if origin is not None and origin != f"{scheme}://{host}":
         raise ProtocolViolation(f"the broker refuses requests from pages of {origin[:100]!r}", origin=origin[:100])
-    if host and _is_loopback(address) and not _is_loopback(host):
-        text = f"{host[:100]!r} is not a name of this broker: use localhost or its address"
+    bound, _ = split_address(service.http_address)
+    names_count = is_loopback(bound) or not service.security.is_enabled
+    if host and names_count and not is_own_name(host, bound, service.settings.http.names):
+        text = f"{host[:100]!r} is not a name of this broker: use its address, or name it in http.names"
         raise ProtocolViolation(text, host=host[:100])
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return is_loopback(split_address(address if address.rpartition(":")[2].isdecimal() else f"{address}:80")[0])
-    except ValueError:  # nothing that makes sense
-        return False

@@ -140,6 +140,7 @@ class ConsoleLauncher:
         asked = wanted if self._in_use < TRIES else f"{wanted.rpartition(':')[0]}:0"
         arguments = ["--address", asked, "--url", url, "--log-format", settings.log.format]
         arguments += ["--log-level", settings.log.level] + ["--insecure"] * settings.insecure
+        arguments += ["--names", settings.http.names]
         arguments += ["--pinned", settings.tls.certificate]
         self._certificate = _certificate(settings)
         if self._scheme == "https":

@@ -17,7 +17,7 @@ from quire.settings.keys import (
     security_file,
     store_url,
 )
-from quire.settings.kinds import is_loopback, local_host, split_address
+from quire.settings.kinds import is_loopback, is_own_name, local_host, split_address
 from quire.settings.load import commented_file, explain, faults, load
 from quire.settings.policies import Policies
 from quire.settings.policy import Policy
@@ -27,6 +27,6 @@ from quire.settings.users import ROLES, User
 __all__ = [
     "KEYS", "ROLES", "Action", "BackupSettings", "ClusterSettings", "Composite", "Forward", "HttpSettings",
     "JwtSettings", "Key", "LimitSettings", "Policies", "Policy", "Rule", "Setting", "Settings", "TlsSettings", "User",
-    "audit_file", "broker_file", "commented_file", "explain", "faults", "is_loopback", "load", "local_host",
-    "local_token_file", "security_file", "split_address", "store_url",
+    "audit_file", "broker_file", "commented_file", "explain", "faults", "is_loopback", "is_own_name", "load",
+    "local_host", "local_token_file", "security_file", "split_address", "store_url",
 ]  # fmt: skip

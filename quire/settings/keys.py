@@ -127,6 +127,11 @@ class HttpSettings:
 
     address: str = _key("127.0.0.1:8161", ADDRESS, "The address of the HTTP API and the metrics.")
     max_connections: int = _key(1000, count(1), "How many HTTP connections may be open at once.")
+    names: str = _key(
+        "", TEXT,
+        "The names, separated by spaces, under which the HTTP API and the web console may be asked for, beside "
+        "addresses and `localhost`. They count while there are no users, and on loopback; else every name will do.",
+    )  # fmt: skip
     websocket_origins: str = _key(
         "", TEXT,
         "The other sites whose pages may speak STOMP over WebSocket, separated by spaces: `https://app.example.com`. "

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from quire.destination import queue
 from quire.destination_pattern import Pattern
@@ -39,6 +40,25 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:  # a name
         return False
+
+
+def is_own_name(written: str, bound: str, names: str) -> bool:
+    """Whether a header ``Host`` names a server by its address, as ``localhost``, or by one of its names.
+
+    Any other name may be that of a page elsewhere, which has it point here to be let in as a page of this server.
+
+    Args:
+        bound: the host where the server listens; on loopback no other addresses are its own.
+        names: separated by spaces.
+    """
+    try:
+        host = (urlsplit(f"//{written}").hostname or "").removesuffix(".")
+        if host in names.lower().split() or is_loopback(host):
+            return True
+        ipaddress.ip_address(host)
+    except ValueError:  # another name, or nothing that makes sense
+        return False
+    return not is_loopback(bound)
 
 
 def local_host(host: str) -> str:

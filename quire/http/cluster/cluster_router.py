@@ -75,7 +75,7 @@ class ClusterRouter:
         if found.scope is Scope.HERE or found == Where(Scope.ONE, seat.map.own):
             await self._application(scope, request.receive, send)
             return
-        check_origin(request.headers, request.url.scheme, service.http_address)
+        check_origin(request.headers, request.url.scheme, service)
         access = await access_of(request, service.security)
         if found.scope in (Scope.ONE, Scope.FOUND, Scope.TOPIC):
             one = found.shard if found.scope is Scope.ONE else await self._find(request, access, found.scope, memory)

@@ -10,7 +10,11 @@ from nicegui import Client
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from quire.clock import ManualClock
+from quire.console.access import Access
+from quire.console.broker_api import BrokerApi
 from quire.console.guard import Guard
+from quire.console.session import Sessions
 from quire.security.account_changes import OF_THE_CONSOLE
 from quire.settings import is_loopback
 from tests.unit.console.fake_broker import FakeBroker, error
@@ -157,6 +161,26 @@ def test_a_name_that_points_to_loopback_is_refused() -> None:
     with_rig(scenario)
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 421), ("10.0.0.1.evil.example:8162", 421), ("10.0.0.1:8162", 303), ("localhost", 303),
+        ("console.example", 303),
+    ],
+)  # fmt: skip
+def test_a_broker_without_users_is_shown_under_the_console_s_own_names_only(host: str, status: int) -> None:
+    async def scenario() -> int:
+        api = BrokerApi("http://broker:8161", FakeBroker())
+        guard = Guard(
+            Response(), {api.key: api}, Sessions(ManualClock(), lambda _: None), Access(), pages=["/"], static=(),
+            clients=lambda: 0, host="0.0.0.0", allow_open=True, names="console.example",
+        )  # fmt: skip
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url=f"http://{host}") as browser:
+            return (await browser.get("/")).status_code
+
+    assert asyncio.run(scenario()) == status
+
+
 def test_every_answer_forbids_frames_and_other_sources() -> None:
     async def scenario(rig: Rig) -> None:
         for path in ("/", "/login", "/nothing"):
@@ -231,7 +255,7 @@ def test_without_users_a_console_that_others_reach_shows_nothing() -> None:
         for allow_open, expected in ((False, 403), (True, 200)):
             guard = Guard(
                 page, rig.console.brokers, rig.console.sessions, rig.console.access, pages=["/"], static=(),
-                clients=lambda: 0, host="0.0.0.0", allow_open=allow_open,
+                clients=lambda: 0, host="0.0.0.0", allow_open=allow_open, names="console.example",
             )  # fmt: skip
             transport = httpx.ASGITransport(guard)
             async with httpx.AsyncClient(transport=transport, base_url="http://console.example") as others:

@@ -359,3 +359,12 @@ def test_an_error_of_too_many_logins_says_when_to_come_again(api: Api) -> None:
     answer = api.call("GET", "/whoami", auth=("bob", "x"))
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "32")
     assert QuireError.code not in answer.text
+
+
+def test_a_broker_with_users_is_served_under_any_name(api: Api) -> None:
+    api.service.http_address = "0.0.0.0:8161"
+    authorization = {"authorization": f"Bearer {secured(api)['administrator']}"}
+    there = {"host": "broker.example:8161", **authorization}
+    assert api.call("GET", "/broker", headers=there).status_code == 200
+    api.service.http_address = "127.0.0.1:8161"
+    assert api.call("GET", "/broker", headers=there).status_code == 400

@@ -15,6 +15,7 @@ from quire.http.bulk.rights import Rights
 from quire.http.endpoint import Endpoint
 from quire.store.base import WriteBatch
 from quire.store.urls import shown
+from tests.unit.broker.harness import settings
 from tests.unit.http.conftest import Api, prepare, watch_disk
 from tests.unit.http.sample_requests import XID, Running, fill, sample_request
 
@@ -177,9 +178,18 @@ def test_own_names_on_loopback_are_served(api: Api, host: str) -> None:
     assert api.call("GET", "/broker", headers={"host": host}).status_code == 200
 
 
-def test_broker_for_other_machines_is_served_under_any_name(api: Api) -> None:
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8161", "localhost.evil.example", "127.0.0.1.nip.io", "["]
+)
+def test_a_broker_without_users_is_asked_for_by_its_own_names_only(api: Api, host: str) -> None:
+    """A page elsewhere may have its name point to the broker: then its requests come from the broker's own page."""
     api.service.http_address = "0.0.0.0:8161"
-    assert api.call("GET", "/broker", headers={"host": "broker.example:8161"}).status_code == 200
+    api.service.settings = settings(http={"names": "broker.example quire-1"})
+    foreign = {"host": host, "origin": f"http://{host}"}
+    assert api.error("POST", "/broker/stop", headers=foreign) == (400, "protocol-violation")
+    assert api.call("GET", "/metrics", base="", headers={"host": host}).status_code == 400
+    for own in ("192.0.2.7:8161", "[2001:db8::7]:8161", "localhost", "broker.example:8161", "Quire-1", "quire-1."):
+        assert api.call("GET", "/broker", headers={"host": own}).status_code == 200, own
 
 
 # The document.
