@@ -5,11 +5,11 @@ UNKNOWN (True, False, None), after the tables of JMS 2.0, section 3.8.1.2.
 """
 
 import operator
-import re
 from collections.abc import Callable
 from functools import cache
 from typing import Generic, TypeVar
 
+from quire.selectors.like import LikePattern
 from quire.selectors.tree import (
     All,
     Any,
@@ -133,12 +133,12 @@ def _in(read: Operand[Subject], texts: frozenset[str]) -> Condition[Subject]:
     return is_in
 
 
-def _like(read: Operand[Subject], form: re.Pattern[str]) -> Condition[Subject]:
-    matches = form.fullmatch
+def _like(read: Operand[Subject], form: LikePattern) -> Condition[Subject]:
+    matches = form.matches
 
     def is_like(subject: Subject) -> bool | None:
         value = read(subject)
-        return None if value is None else type(value) is str and matches(value) is not None
+        return None if value is None else type(value) is str and matches(value)
 
     return is_like
 

@@ -1,5 +1,6 @@
 """The selector: what a consumer wants, asked of one message after the other."""
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from quire.message import Message
@@ -13,21 +14,26 @@ CACHED = 100
 CACHED_LENGTH = 500
 """Up to how many characters a selector is kept: one takes up to 200 times its length in memory."""
 
+WORK = 20_000
+"""How many characters of selectors with LIKE are asked about messages in one step: one may cost a look at a header."""
+
 
 class Selector:
     """A selector, ready to be asked.
 
     Attributes:
         text: as given.
+        effort: its length if it has LIKE, which may take long; else 0.
 
     Raises:
         InvalidSelector: it cannot be read; ``data`` has the ``selector`` and the ``position``, from 1.
     """
 
-    __slots__ = ("_of_message", "text")
+    __slots__ = ("_of_message", "effort", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
+        self.effort = len(text) if "LIKE" in text.upper() else 0
         self._of_message = Compiler(message_header).condition(parse(text))
 
     def matches(self, message: Message) -> bool:
@@ -41,6 +47,12 @@ class Selector:
 def selector(text: str) -> Selector:
     """The selector of a text. The last ``CACHED`` of them are at hand."""
     return _cached(text) if len(text) <= CACHED_LENGTH else Selector(text)
+
+
+def at_most(count: int, selectors: Iterable[Selector | None]) -> int:
+    """About how many messages, ``count`` at most, one step may ask these selectors."""
+    effort = sum([selector.effort for selector in selectors if selector is not None])
+    return max(1, min(count, WORK // effort)) if effort else count
 
 
 _cached = lru_cache(CACHED)(Selector)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from quire.errors import InvalidSelector
 from quire.selectors.lexer import OUT_OF_RANGE, Sort, Token, invalid, tokens
-from quire.selectors.like import like_expression
+from quire.selectors.like import LikePattern
 from quire.selectors.tree import (
     All,
     Any,
@@ -201,7 +201,7 @@ class _Parser:
         if self._patterns > MAX_PATTERNS:
             raise self._invalid(start, f"all patterns of a selector together may have {MAX_PATTERNS} characters")
         try:
-            return Like(header, like_expression(pattern, escape))
+            return Like(header, LikePattern(pattern, escape))
         except ValueError as error:
             raise self._invalid(start, str(error)) from None
 

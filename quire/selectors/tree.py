@@ -4,10 +4,11 @@ Conditions are TRUE, FALSE or UNKNOWN. The parser writes the rest of the languag
 ``Like``, BETWEEN is two comparisons, a sign is a sum with 0 (JMS 2.0, section 3.8.1.1).
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+
+from quire.selectors.like import LikePattern
 
 
 class Kind(Enum):
@@ -68,7 +69,7 @@ class Like:
     """A header's text has this form, all of it."""
 
     header: Header
-    form: re.Pattern[str]
+    form: LikePattern
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 import pytest
 
 from quire.message import Message
-from quire.selectors import parser
 from tests.fuzz import selectors
 from tests.fuzz.selectors import check, search
 
@@ -20,9 +19,7 @@ def test_patterns_that_cost_too_much_are_refused() -> None:
     assert not check(MANY, LONG)
 
 
-@pytest.mark.slow
 def test_a_selector_that_takes_too_long_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parser, "MAX_PATTERNS", 10_000)
-    monkeypatch.setattr(selectors, "SLOWEST", 0.05)
+    monkeypatch.setattr(selectors, "SLOWEST", 0.0)
     with pytest.raises(AssertionError, match=" s for "):
-        check(MANY, LONG)
+        check("a LIKE '%b%'", LONG)

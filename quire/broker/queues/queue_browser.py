@@ -11,7 +11,7 @@ from quire.broker.queues.browsed import LEAST_PIECE, PIECE, PIECE_BYTES, Browsed
 from quire.broker.queues.browsing import read
 from quire.errors import StoreCorrupt
 from quire.message import Message
-from quire.selectors import Selector
+from quire.selectors import Selector, at_most
 
 if TYPE_CHECKING:
     from quire.broker.queues.queue import Queue
@@ -40,6 +40,7 @@ class Browser(Browsed):
             return False
         all_shown = self.subscription.selector is None and len(self._queue.lanes) == 1
         limit = min(PIECE, room if all_shown else max(room, LEAST_PIECE))
+        limit = at_most(limit, [self.subscription.selector])
         try:
             messages, following = read(self.core, self._queue, self._next, PIECE_BYTES, limit)
         except StoreCorrupt as damage:

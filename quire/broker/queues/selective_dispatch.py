@@ -18,13 +18,16 @@ from quire.broker.queues.parked_fifo import ANYBODY, Entry, Fifo, Takers
 from quire.broker.queues.queue_lane import END, RECALL_LIMIT, QueueLane
 from quire.broker.queues.round_robin import RoundRobin
 from quire.message import Message
-from quire.selectors import Selector
+from quire.selectors import Selector, at_most
 
 SCAN_LIMIT = 1000
 """How many messages are looked at before others have their turn."""
 
 RUN = 128
 """How many messages are taken from the window at once."""
+
+BUDGET = 0.01
+"""How long selectors with LIKE may be asked in one turn, in seconds: long headers take them long."""
 
 FIRST_OF_GROUP = b"JMSXGroupFirstForConsumer:true\n"
 """The header of a message that is the first one of its group for its consumer."""
@@ -55,8 +58,8 @@ class SelectiveDispatch:
     """The dispatch of one queue, message by message."""
 
     __slots__ = (
-        "_core", "_credit", "_given", "_groups", "_has_more", "_levels", "_looked_at", "_next", "_queue", "_room",
-        "_round_robin", "_selectors", "_turn", "_waiting",
+        "_core", "_credit", "_end", "_given", "_groups", "_has_more", "_levels", "_looked_at", "_next", "_queue",
+        "_room", "_round_robin", "_run", "_selectors", "_turn", "_waiting",
     )  # fmt: skip
 
     def __init__(
@@ -68,6 +71,8 @@ class SelectiveDispatch:
         self._groups = groups
         self._round_robin = round_robin
         self._selectors: dict[str, Selector | None] = {}
+        self._run = RUN
+        self._end = 0.0
         self._credit: dict[Subscription, int] = {}
         self._room = 0
         self._levels: list[dict[str, deque[Subscription]]] = []  # by priority and selector: who has credit, in turn
@@ -85,6 +90,7 @@ class SelectiveDispatch:
             consumer left.
         """
         before, self._selectors = self._selectors, {_text(s): s.selector for s in eligible}
+        self._run = at_most(RUN, self._selectors.values())
         return before.keys() != self._selectors.keys()
 
     # A pass.
@@ -97,6 +103,7 @@ class SelectiveDispatch:
         """
         self._begin()
         self._looked_at, self._has_more = 0, False
+        self._end = self._core.clock.monotonic() + BUDGET
         try:
             for lane in self._queue.lanes:
                 if self._credit:
@@ -137,7 +144,7 @@ class SelectiveDispatch:
             if not moved and not lane.cursor.window:
                 self._next.wait_if_refused(lane)
                 return
-            taken = lane.take_from_window(RUN)
+            taken = lane.take_from_window(self._run)
             if not taken and lane.cursor.window:
                 return
             run, is_held = self._next.in_time(lane, taken)
@@ -151,9 +158,16 @@ class SelectiveDispatch:
 
     def _may_go_on(self) -> bool:
         """Whether anybody has credit, and others need not have their turn first."""
-        if self._looked_at >= SCAN_LIMIT:
+        if self._looked_at >= SCAN_LIMIT or self._is_late():
             self._has_more = True
         return bool(self._credit) and not self._has_more
+
+    def _is_late(self) -> bool:
+        """Whether selectors with LIKE have taken so long that others have their turn first."""
+        if self._run < RUN and self._core.clock.monotonic() > self._end:
+            self._has_more = True
+            return True
+        return False
 
     def _offer_run(self, lane: QueueLane, held: Held, run: list[Message]) -> int:
         """Give or park messages of the window, until no consumer has credit or the mark ends."""
@@ -204,7 +218,7 @@ class SelectiveDispatch:
         unsettled, below = self._queue.locator.unsettled(), min(below, self._next.barrier(lane))
         left = deque(self._next.without_late_ones(lane, returned))
         try:
-            while left and left[0].sequence < below:
+            while left and left[0].sequence < below and not self._is_late():
                 is_next = self._offer_parked(lane, held, left[0].sequence)
                 message = left.popleft()
                 choice = self._choose(lane, message, held)

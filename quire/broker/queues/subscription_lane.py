@@ -10,6 +10,7 @@ from quire.broker.queues.queue_lane import QueueLane
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
 from quire.message import Message
+from quire.selectors import Selector, at_most
 from quire.store.base import Link
 
 SCAN_LIMIT = 1000
@@ -21,9 +22,11 @@ class Taker(Protocol):
 
     Attributes:
         finished: what it has finished.
+        selector: which messages it wants; None for all.
         subscriptions: its consumers.
     """
 
+    selector: Selector | None
     finished: AckSet
     subscriptions: list[Subscription]
 
@@ -92,7 +95,9 @@ class SubscriptionLane(QueueLane):
         """
         taker, looked_at = self._taker, 0
         self.is_scanning = False
-        while looked_at < SCAN_LIMIT:
+        scan = at_most(SCAN_LIMIT, [taker.selector])
+        limit = min(limit, scan)
+        while looked_at < scan:
             last = taker.goes_up_to(self)
             run = super().take_from_window(limit)
             if run:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from quire.broker.core.subscription import AckMode, Session
 from quire.broker.queues.browsed import LEAST_PIECE, PIECE, PIECE_BYTES, Browsed
 from quire.errors import StoreCorrupt
-from quire.selectors import Selector
+from quire.selectors import Selector, at_most
 from quire.store.positions import sound_page
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class StreamBrowser(Browsed):
             return False
         index, first, until = self._ranges.pop()
         selector, lane = self.subscription.selector, self._stream.partitions[index].lane
-        limit = min(PIECE, room if selector is None else max(room, LEAST_PIECE))
+        limit = at_most(min(PIECE, room if selector is None else max(room, LEAST_PIECE)), [selector])
         try:
             with self.core.store.snapshot() as reader:
                 messages, is_done = sound_page(reader, lane, first, until, PIECE_BYTES, limit)

@@ -1,6 +1,10 @@
 """Who gets which message: round robin, prefetch, priority, exclusive consumers, one order."""
 
+import pytest
+
 from quire.cursors.queue_cursor import PAGE_BYTES
+from quire.message import Message
+from quire.selectors import Selector
 from quire.server.connected_session import OUTPUT_LIMIT
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore
@@ -166,3 +170,30 @@ def test_a_message_larger_than_a_page_is_read_beside_others_if_it_fits_into_memo
     receiver.subscribe("q")
     stepped.run()
     assert receiver.messages() == bodies  # none waits for the acknowledgement of another
+
+
+def test_selectors_that_take_long_take_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look at a message takes a millisecond here: a turn ends after some of them, and goes on where it was."""
+    stepped = SteppedBroker()
+    asked = Selector.matches
+
+    def slow(selector: Selector, message: Message) -> bool:
+        stepped.clock.advance(0.001)
+        return asked(selector, message)
+
+    producer = stepped.connect()
+    for number in range(100):
+        producer.send("q", b"%d" % number, {"name": "x" if number < 99 else "wanted"})
+    stepped.run()
+    monkeypatch.setattr(Selector, "matches", slow)
+    clients = [stepped.connect() for _ in range(10)]
+    for number, client in enumerate(clients):
+        client.subscribe("q", headers={"selector": f"name LIKE '%wan_ed%' OR name = '{number:0500}'"})
+    longest = 0.0
+    while True:
+        began = stepped.clock.monotonic()
+        if not stepped.step():
+            break
+        longest = max(longest, stepped.clock.monotonic() - began)
+    assert sum([len(client.messages()) for client in clients]) == 1
+    assert longest < 0.05
