@@ -26,8 +26,16 @@ def test_the_unit_uses_what_the_broker_offers() -> None:
     assert unit["Type"] == "notify"  # the broker tells READY=1
     assert 10 <= int(unit["WatchdogSec"]) <= 60
     assert unit["RestartPreventExitStatus"] == "2"  # wrong settings
-    assert unit["ExecReload"] == "/bin/kill -HUP $MAINPID"
-    assert re.search(r"broker start --config /etc/quire/quire.toml --data /var/lib/quire$", unit["ExecStart"])
+    assert unit["ExecStart"].endswith("broker start --config ${CREDENTIALS_DIRECTORY}/quire.toml --data /var/lib/quire")
+
+
+def test_root_alone_can_read_the_settings_and_keys_of_the_unit() -> None:
+    """The user of the broker is made at each start: without credentials, its files would have to be open to all."""
+    unit = service()
+    assert (unit["DynamicUser"], unit["ConfigurationDirectoryMode"], unit["UMask"]) == ("yes", "0700", "0077")
+    assert unit["LoadCredential"] == "quire.toml:/etc/quire/quire.toml"
+    assert "/etc/" not in unit["ExecStart"]
+    assert "ExecReload" not in unit  # it would read again what was handed over at the start
 
 
 @pytest.mark.slow
