@@ -64,6 +64,7 @@ class HttpConnection(H11Protocol):
         self._timer: Timer | None = None
         self._write_timer: Timer | None = None
         self._received = 0
+        self._is_handed_over = False
 
     # asyncio calls these.
 
@@ -120,6 +121,7 @@ class HttpConnection(H11Protocol):
             self._refuse(error)
             return
         self.connections.discard(self)
+        self._is_handed_over = True  # no limit of a request holds for it any more
         self._enter(Stage.NOTHING)
         self._cancel_write_timer()
         self.transport.set_protocol(protocol)
@@ -148,7 +150,7 @@ class HttpConnection(H11Protocol):
     def _watch(self) -> None:
         """See that what the connection waits for has its time limit."""
         state = self.conn.their_state
-        if self.transport.is_closing():
+        if self._is_handed_over or self.transport.is_closing():
             self._enter(Stage.NOTHING)
         elif state is h11.SEND_BODY:
             self._enter(Stage.BODY)

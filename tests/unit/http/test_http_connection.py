@@ -11,9 +11,11 @@ from uvicorn.server import ServerState
 
 from quire.clock import ManualClock
 from quire.http.answers import PIECE, Answer
-from quire.http.http_connection import LEAST_RATE, WRITE_LIMIT, HttpConnection
+from quire.http.http_connection import LEAST_RATE, WRITE_LIMIT, HttpConnection, Upgrade
 from quire.scheduler import Scheduler
-from quire.settings import HttpSettings
+from quire.server.entrance.admission import Admission
+from quire.server.entrance.visitor import Visitor
+from quire.settings import HttpSettings, LimitSettings
 
 SETTINGS = HttpSettings(header_timeout=10, body_timeout=20, max_connections=2)
 HEAD = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n"
@@ -38,6 +40,9 @@ class Wire(asyncio.Transport):
 
     def is_closing(self) -> bool:
         return self.is_closed
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        pass
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
@@ -82,11 +87,13 @@ class Line:
         await self.go.wait()
         await Answer(self._answer)(scope, receive, send)
 
-    def connect(self) -> tuple[HttpConnection, Wire]:
-        wire = Wire()
+    def connect(self, upgrade: Upgrade | None = None) -> tuple[HttpConnection, Wire]:
+        wire, visitor = Wire(), None if upgrade is None else Visitor(Admission(LimitSettings()), "http", "127.0.0.1")
         config = uvicorn.Config(self, lifespan="off", log_config=None)
         config.load()
-        connection = HttpConnection(SETTINGS, self.scheduler, config=config, server_state=self.state, app_state={})
+        connection = HttpConnection(
+            SETTINGS, self.scheduler, visitor, upgrade, config=config, server_state=self.state, app_state={}
+        )  # fmt: skip
         connection.connection_made(wire)
         return connection, wire
 
@@ -261,3 +268,14 @@ def test_nothing_waits_when_the_connection_is_gone() -> None:
         assert (bytes(wire.written), wire.is_aborted) == (b"", False)
 
     run(gone)
+
+
+def test_a_web_socket_has_no_limits_of_requests() -> None:
+    async def upgraded(line: Line) -> None:
+        connection, wire = line.connect(upgrade=lambda *_: asyncio.Protocol())
+        request = b"GET /stomp HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+        connection.data_received(request)
+        await line.advance(100)
+        assert (wire.is_closed, bytes(wire.written)) == (False, b"")
+
+    run(upgraded)
