@@ -5,8 +5,12 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from quire.clock import SystemClock
 from quire.console.console_tls import ConsoleTls
@@ -18,6 +22,66 @@ STOP_LIMIT = 2
 
 MAX_CONNECTIONS = 512
 """How many connections browsers may have at once."""
+
+REQUEST_LIMIT = 10.0
+"""How many seconds a request may take to arrive; it has a form at the most."""
+
+
+class ConsoleConnection(H11Protocol):
+    """One connection of a browser, which has its time to ask for something.
+
+    If there are too many, the one that has waited longest with a request that is not there yet makes room for the next
+    one: a program that sends halves of requests keeps no browser out.
+
+    Args:
+        slow: those that wait so, the oldest first; all connections of a server share it.
+    """
+
+    def __init__(self, slow: "dict[ConsoleConnection, asyncio.TimerHandle]", **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._slow = slow
+        self._is_web_socket = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A browser has connected."""
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            (next(iter(self._slow), None) or self)._end()
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """The answer is written."""
+        super().on_response_complete()
+        self._watch()
+
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """From now on the connection belongs to a page's WebSocket."""
+        self._is_web_socket = True
+        super().handle_websocket_upgrade(event)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        super().connection_lost(exc)
+        self._watch()
+
+    def _watch(self) -> None:
+        """See that a request that is not there yet, or not whole, has its time limit."""
+        state = self.conn.their_state
+        is_first = state is h11.IDLE and (not bool(self.cycle) or bool(self.conn.trailing_data[0]))
+        if self._is_web_socket or self.transport.is_closing() or not (is_first or state is h11.SEND_BODY):
+            if (timer := self._slow.pop(self, None)) is not None:
+                timer.cancel()
+        elif self not in self._slow:
+            self._slow[self] = asyncio.get_running_loop().call_later(REQUEST_LIMIT, self._end)
+
+    def _end(self) -> None:
+        self.transport.abort()
+        self._watch()
 
 
 def run(
@@ -44,9 +108,10 @@ def run(
     host, _ = split_address(address)
     listener = _listen(address)
     console.mount()
+    connection: Any = partial(ConsoleConnection, {})
     config = uvicorn.Config(
         console.application(host, allow_open=insecure, names=names), lifespan="on", log_config=None, log_level="error",
-        access_log=False, server_header=False, proxy_headers=False, limit_concurrency=MAX_CONNECTIONS,
+        access_log=False, server_header=False, proxy_headers=False, http=connection,
         timeout_graceful_shutdown=STOP_LIMIT, ws_max_size=1 << 20,
         ssl_certfile=tls.certificate or None, ssl_keyfile=tls.key or None,
     )  # fmt: skip
