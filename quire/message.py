@@ -6,6 +6,10 @@ travels from the producer's socket to the consumer's unparsed; headers are parse
 destination is not part of the content, so that moving a message to another queue does not change it.
 """
 
+from collections.abc import Mapping
+from functools import lru_cache
+from urllib.parse import unquote
+
 MESSAGE_OVERHEAD = 384
 """What a resident message takes beyond its content, in bytes: the record, its places in tables, the allocator's share.
 Measured with 1 KiB messages; every memory limit counts it."""
@@ -13,6 +17,12 @@ Measured with 1 KiB messages; every memory limit counts it."""
 MAX_VALUE = 512 * 2**20
 """The largest message, and the largest prepared transaction, in bytes. SQLite takes values of 10^9 bytes, PostgreSQL
 takes less than 1 GiB."""
+
+PROPERTY_TYPES = b"property-types"
+"""The header that has the Java types of the properties behind it; one that is not named there is a string."""
+
+KNOWN_TYPES = 4096
+"""How many values of that header are remembered."""
 
 _ESCAPES = {b"\\r": b"\r", b"\\n": b"\n", b"\\c": b":", b"\\\\": b"\\"}
 
@@ -109,6 +119,16 @@ class Message:
 
     def __repr__(self) -> str:
         return f"<Message {self.sequence} {self.size} bytes deliveries={self.deliveries}>"
+
+
+@lru_cache(KNOWN_TYPES)
+def property_types(text: bytes) -> Mapping[bytes, bytes]:
+    """The types of properties by their names, of the value of ``PROPERTY_TYPES``."""
+    types = {}
+    for entry in text.split(b",") if text else []:
+        name, _, kind = entry.partition(b"=")
+        types[unquote(name.decode("utf-8", "replace")).encode() if b"%" in name else name] = kind
+    return types
 
 
 def header_lines(headers: dict[str, str]) -> bytes:

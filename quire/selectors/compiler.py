@@ -138,7 +138,7 @@ def _like(read: Operand[Subject], form: LikePattern) -> Condition[Subject]:
 
     def is_like(subject: Subject) -> bool | None:
         value = read(subject)
-        return None if value is None else type(value) is str and matches(value)
+        return None if value is None else isinstance(value, str) and matches(value)
 
     return is_like
 

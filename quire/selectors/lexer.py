@@ -15,7 +15,7 @@ MAX_NAME = 500
 """The longest name of a header, in characters."""
 
 PREFIX = "convert_string_expressions:"
-"""ActiveMQ's wish that texts count as numbers where need be. Here they always do, so it is passed over."""
+"""ActiveMQ's wish that texts count as numbers where need be, in messages that have types too."""
 
 _KEYWORDS = frozenset({"AND", "BETWEEN", "ESCAPE", "IN", "IS", "LIKE", "NOT", "NULL", "OR"})
 _TRUTHS = {"TRUE": True, "FALSE": False}

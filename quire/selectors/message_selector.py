@@ -1,10 +1,11 @@
 """The selector: what a consumer wants, asked of one message after the other."""
 
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from quire.message import Message
 from quire.selectors.compiler import Compiler
+from quire.selectors.lexer import PREFIX
 from quire.selectors.message_headers import message_header
 from quire.selectors.parser import parse
 
@@ -34,7 +35,8 @@ class Selector:
     def __init__(self, text: str) -> None:
         self.text = text
         self.effort = len(text) if "LIKE" in text.upper() else 0
-        self._of_message = Compiler(message_header).condition(parse(text))
+        reader = partial(message_header, converts=text.startswith(PREFIX))
+        self._of_message = Compiler(reader).condition(parse(text))
 
     def matches(self, message: Message) -> bool:
         """Whether the selector is TRUE for a message; FALSE and UNKNOWN do not match."""

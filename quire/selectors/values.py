@@ -1,8 +1,9 @@
 """The values of headers: what they are compared as, and how one calculates with them.
 
 A value is a number, TRUE or FALSE, a text, or NULL (None). A text that meets a number counts as a number if it reads as
-one, a text that meets TRUE or FALSE likewise; otherwise the outcome is UNKNOWN (None). Whole numbers are Java's
-``long``, others its ``double``, with its rules of numeric promotion (JMS 2.0, section 3.8.1.1).
+one, a text that meets TRUE or FALSE likewise; otherwise the outcome is UNKNOWN (None). A ``Text`` counts as nothing
+else. Whole numbers are Java's ``long``, others its ``double``, with its rules of numeric promotion (JMS 2.0, section
+3.8.1.1).
 """
 
 import math
@@ -15,6 +16,13 @@ Value = int | float | bool | str | None
 """What a header or an operand may be; None is NULL."""
 
 Number = int | float
+
+
+class Text(str):
+    """A text of a message that has types: it is never equal to a number or a truth, whatever it reads as."""
+
+    __slots__ = ()
+
 
 Compare = Callable[[Any, Any], bool]
 Calculate = Callable[[Number, Number], Number | None]
@@ -58,17 +66,17 @@ def number_in(text: str) -> Number | None:
 
 def as_number(value: Value) -> Number | None:
     """A value as an operand of arithmetic; None if it is no number."""
-    if isinstance(value, str):
+    if type(value) is str:
         return number_in(value)
-    return None if isinstance(value, bool) else value
+    return None if isinstance(value, bool | str) else value
 
 
 def compare_numbers(compare: Compare, left: Value, right: Value) -> bool | None:
     """Compare what must be numbers: one side is one, or the order is asked for.
 
     Returns:
-        None if a side is NULL or a text that reads as no number; FALSE if a side is TRUE or FALSE, which is no number
-        (JMS 2.0, section 3.8.1.1: unlike types).
+        None if a side is NULL or a text that reads as no number; FALSE if a side is TRUE, FALSE or a ``Text``, which is
+        no number (JMS 2.0, section 3.8.1.1: unlike types).
     """
     if type(left) is str:
         left = number_in(left)
@@ -76,11 +84,11 @@ def compare_numbers(compare: Compare, left: Value, right: Value) -> bool | None:
         right = number_in(right)
     if left is None or right is None:
         return None
+    if isinstance(left, bool | Text) or isinstance(right, bool | Text):
+        return False
     if type(left) is not type(right):
-        if type(left) is bool or type(right) is bool:
-            return False
         return compare(float(left), float(right))
-    return type(left) is not bool and compare(left, right)
+    return compare(left, right)
 
 
 def compare_truths(compare: Compare, left: Value, right: Value) -> bool | None:
@@ -106,12 +114,12 @@ def compare_texts(compare: Compare, left: Value, right: Value) -> bool | None:
     """
     if left is None or right is None:
         return None
-    return type(left) is type(right) is str and compare(left, right)
+    return isinstance(left, str) and isinstance(right, str) and compare(left, right)
 
 
 def compare_headers(compare: Compare, left: Value, right: Value) -> bool | None:
     """Compare two headers for equality: as texts if both are, else as what the other one is."""
-    if type(left) is type(right) is str:
+    if isinstance(left, str) and isinstance(right, str):
         return compare(left, right)
     if type(left) is bool or type(right) is bool:
         return compare_truths(compare, left, right)

@@ -69,7 +69,9 @@ def texts() -> st.SearchStrategy[str]:
 def messages() -> st.SearchStrategy[Message]:
     """Messages with odd headers, short and long."""
     value = st.text(max_size=20) | st.sampled_from(["a" * 10_000, "9" * 5000, "-1", "1e999", "NaN", "true", "0x1"])
+    types = st.sampled_from(["", "a=int", "b=double,a=boolean", "a%20b=long,JMSXGroupSeq=int", "=,,%ff=float,a"])
     headers = st.dictionaries(st.sampled_from(["a", "b", "a b", "type", "priority", "JMSXGroupSeq"]), value)
+    headers |= st.tuples(headers, types).map(lambda parts: {"property-types": parts[1]} | parts[0])
     return headers.map(
         lambda lines: Message(1, b"message-id:ID:1\ntimestamp:1\n" + header_lines(lines) + b"\n", 0, 4, True)
     )

@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from quire.errors import QuireError
+from quire.message import PROPERTY_TYPES, escape
 from quire.message import Message as Stored
-from quire.message import escape
 from quire.protocols.openwire.bodies import deflate, read_text, write_text
 from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import MessageDispatch
@@ -39,7 +39,7 @@ from quire.protocols.stomp.frames import SERVER_COMMANDS
 from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.message_content import HEADERS, content_of, message_of
 from quire.server.openwire.plain_dispatch import PlainDispatch
-from quire.server.openwire.property_lines import RAW, RESERVED, TYPES
+from quire.server.openwire.property_lines import RAW, RESERVED
 from quire.server.openwire.stream_frames import StreamFrames
 
 Q = ActiveMQQueue("q")
@@ -406,7 +406,7 @@ def test_any_headers_of_another_client_can_be_sent_to_one_of_openwire(
 
 
 def test_the_headers_that_are_no_properties_are_the_same_for_both_directions() -> None:
-    assert {*HEADERS, TYPES, RAW} == RESERVED
+    assert {*HEADERS, PROPERTY_TYPES, RAW} == RESERVED
 
 
 @pytest.mark.slow

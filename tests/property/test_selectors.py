@@ -18,8 +18,8 @@ from quire.errors import InvalidSelector
 from quire.message import Message, header_lines
 from quire.selectors import Selector
 from quire.selectors.parser import parse
-from quire.selectors.values import LARGEST, Value
-from tests.unit.selectors.asking import evaluate
+from quire.selectors.values import LARGEST, Text, Value
+from tests.unit.selectors.asking import evaluate, jms_message_of
 
 NUMBERS, TEXTS, TRUTHS = ("n1", "n2", "n3"), ("t1", "t2"), ("b1", "b2")
 QUARTERS = st.integers(-40, 40).map(lambda quarters: quarters / 4)
@@ -146,6 +146,29 @@ def test_sqlite_says_the_same_of_headers_that_are_texts(
     sqlite: sqlite3.Connection, text: str, row: dict[str, Value], names: list[str]
 ) -> None:
     assert Selector(text).matches(message_of(row, names)) is (said_by(sqlite, text, row) is True)
+
+
+@pytest.mark.slow
+@given(SELECTORS, ROWS)
+def test_sqlite_says_the_same_of_properties_that_have_types(
+    sqlite: sqlite3.Connection, text: str, row: dict[str, Value]
+) -> None:
+    message = jms_message_of({name: value for name, value in row.items() if value is not None})
+    assert Selector(text).matches(message) is (said_by(sqlite, text, row) is True)
+
+
+MIXED = st.dictionaries(
+    st.sampled_from(["n1", "n2", "t1", "t2", "b1", "b2"]),
+    st.integers(-3, 3) | QUARTERS | st.booleans() | st.sampled_from(["1", "-2.5", "true", "a", ""]),
+)
+"""Properties of any type, whatever their names."""
+
+
+@pytest.mark.slow
+@given(SELECTORS, MIXED)
+def test_properties_of_any_types_are_what_the_selector_is_told_they_are(text: str, row: dict[str, Value]) -> None:
+    typed = {name: Text(value) if isinstance(value, str) else value for name, value in row.items()}
+    assert Selector(text).matches(jms_message_of(dict(row))) is (evaluate(text, typed.get) is True)
 
 
 @pytest.mark.slow

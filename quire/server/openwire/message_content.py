@@ -13,8 +13,8 @@ A compressed body stays compressed; ``content-encoding:deflate`` says so.
 from collections.abc import Callable
 from functools import lru_cache
 
+from quire.message import PROPERTY_TYPES, escape, unescape
 from quire.message import Message as Stored
-from quire.message import escape, unescape
 from quire.protocols.openwire import modified_utf8
 from quire.protocols.openwire.messages import (
     ActiveMQBlobMessage,
@@ -29,7 +29,7 @@ from quire.protocols.openwire.messages import (
 from quire.protocols.openwire.plain_frames import PlainMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, MessageId, ProducerId
 from quire.server.openwire.openwire_destinations import destination_in, text_of
-from quire.server.openwire.property_lines import RAW, TYPES, PropertyReader, line, property_lines
+from quire.server.openwire.property_lines import RAW, PropertyReader, line, property_lines
 
 _KINDS: dict[type[Message], bytes] = {
     ActiveMQMessage: b"message", ActiveMQTextMessage: b"text", ActiveMQBytesMessage: b"bytes",
@@ -171,7 +171,7 @@ def _headers(head: bytes) -> tuple[dict[bytes, bytes], PropertyReader]:
         name, _, value = text.partition(b":")
         if b"\\" in text:
             name, value = unescape(name), unescape(value)
-        if name == TYPES:
+        if name == PROPERTY_TYPES:
             properties.has_types(value)
         elif name == RAW:
             properties.has_all(value)

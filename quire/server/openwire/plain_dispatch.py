@@ -8,14 +8,14 @@ import re
 from functools import lru_cache
 from struct import Struct
 
-from quire.message import Message, unescape
+from quire.message import PROPERTY_TYPES, Message, property_types, unescape
 from quire.protocols.openwire.commands import MessageDispatch
 from quire.protocols.openwire.loose_writer import LooseWriter
 from quire.protocols.openwire.messages import OFFSET, PARTITION, ActiveMQBytesMessage, ActiveMQTextMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId
 from quire.protocols.openwire.wire_fields import Structure
 from quire.server.openwire.message_content import producer_of
-from quire.server.openwire.property_lines import RESERVED, TYPES, property_types, written_value
+from quire.server.openwire.property_lines import RESERVED, written_value
 
 SINCE = 10
 """The first version of OpenWire in which a dispatch looks like this."""
@@ -31,7 +31,7 @@ KNOWN = 4096
 
 _HEAD = re.compile(
     rb"message-id:(ID[^\n]*)\\c(\d{1,18})\ntimestamp:(\d{1,18})\n(?:persistent:true\n)?(content-length:\d+\n)?"
-    rb"(?:" + TYPES + rb":([^\n]*)\n)?"
+    rb"(?:" + PROPERTY_TYPES + rb":([^\n]*)\n)?"
 )
 
 # Of a message, behind its destination: no transaction, no original destination, and the start of its id.

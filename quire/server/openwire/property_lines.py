@@ -11,17 +11,14 @@ import base64
 import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from quire.broker.dead_letter import LETTER_HEADERS
 from quire.broker.scheduling.scheduled_message import SENDER
 from quire.errors import QuireError
-from quire.message import escape
+from quire.message import PROPERTY_TYPES, escape, property_types
 from quire.protocols.openwire import modified_utf8
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-
-TYPES = b"property-types"
-"""The header that has the types of properties."""
 
 RAW = b"marshalled-properties"
 """The header that has all properties as OpenWire writes them."""
@@ -30,7 +27,7 @@ RESERVED = frozenset({
     b"message-id", b"timestamp", b"correlation-id", b"type", b"reply-to", b"persistent", b"JMSXGroupID",
     b"JMSXGroupSeq", b"JMSXUserID", b"original-destination", b"content-length", b"amq-msg-type",
     b"content-encoding", b"blob-url", b"blob-mime-type", b"blob-deleted", b"destination", b"expires", b"priority",
-    b"redelivered", TYPES, RAW,
+    b"redelivered", PROPERTY_TYPES, RAW,
 })  # fmt: skip
 """The names of headers that are no properties."""
 
@@ -41,7 +38,7 @@ _NAMES = {
     Tag.BOOLEAN: b"boolean", Tag.BYTE: b"byte", Tag.CHAR: b"char", Tag.SHORT: b"short", Tag.INT: b"int",
     Tag.LONG: b"long", Tag.DOUBLE: b"double", Tag.FLOAT: b"float",
 }  # fmt: skip
-_NO_NAMES = frozenset({b"", b"content-length", TYPES, RAW})
+_NO_NAMES = frozenset({b"", b"content-length", PROPERTY_TYPES, RAW})
 _NO_TEXT = frozenset({Tag.NULL, Tag.BYTES, Tag.MAP, Tag.LIST})
 _WHOLE = {
     int(tag): (struct.Struct(code).unpack_from, struct.calcsize(code), b"=" + _NAMES[tag])
@@ -50,7 +47,7 @@ _WHOLE = {
 _STRING, _BOOLEAN = int(Tag.STRING), int(Tag.BOOLEAN)
 
 KNOWN = 4096
-"""How many names and types of properties are remembered."""
+"""How many names of properties are remembered."""
 
 LONGEST_STRING = 8191
 """A string of more bytes is written as a big string (ActiveMQ's ``MarshallingSupport``)."""
@@ -101,7 +98,7 @@ def _plain_lines(data: bytes) -> bytes | None:
     if position != size:
         return None
     if types:
-        lines[0] = TYPES + b":" + b",".join(types) + b"\n"
+        lines[0] = PROPERTY_TYPES + b":" + b",".join(types) + b"\n"
     return b"".join(lines)
 
 
@@ -131,7 +128,7 @@ def _any_lines(marshalled: bytes) -> bytes:
     if has_more:
         lines.insert(0, RAW + b":" + base64.b64encode(marshalled) + b"\n")
     if types:
-        lines.insert(0, TYPES + b":" + ",".join(types).encode() + b"\n")
+        lines.insert(0, PROPERTY_TYPES + b":" + ",".join(types).encode() + b"\n")
     return b"".join(lines)
 
 
@@ -187,16 +184,6 @@ class PropertyReader:
             text = value.decode("utf-8", "replace")
             self._all.setdefault(name.decode("utf-8", "replace"), Typed(Tag.STRING, text))
         return write_map(self._all)
-
-
-@lru_cache(KNOWN)
-def property_types(text: bytes) -> Mapping[bytes, bytes]:
-    """The types of properties by their names, of the header that has them."""
-    types = {}
-    for entry in text.split(b",") if text else []:
-        name, _, kind = entry.partition(b"=")
-        types[unquote(name.decode()).encode() if b"%" in name else name] = kind
-    return types
 
 
 def written_value(kind: bytes | None, text: bytes) -> bytes:

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 from quire.message import Message, header_lines
+from quire.protocols.openwire.primitives import Typed, write_map
 from quire.selectors import Selector
 from quire.selectors.compiler import Compiler
 from quire.selectors.parser import parse
 from quire.selectors.values import Value
+from quire.server.openwire.property_lines import property_lines
 
 Lookup = Callable[[str], Value]
 """Gives the value of a header by its name; None if there is no such header."""
@@ -28,6 +30,12 @@ def message_of(
     """A message with these headers behind those that every message has."""
     lines = header_lines({"message-id": "ID:a-1:7", "timestamp": "1700000000000"} | headers)
     return Message(1, lines + b"\n" + body, priority=priority, persistent=persistent)
+
+
+def jms_message_of(properties: dict[str, Value | Typed], headers: dict[str, str] | None = None) -> Message:
+    """A message with these properties as an OpenWire client sends it."""
+    lines = header_lines({"message-id": "ID:host-1-2:1:1:1:7", "timestamp": "1700000000000"} | (headers or {}))
+    return Message(1, lines + (property_lines(write_map(properties)) if properties else b"") + b"\nbody")
 
 
 def ask_message(text: str, **headers: str) -> bool:

@@ -125,6 +125,6 @@ def test_an_empty_selector_is_true_for_every_message(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["convert_string_expressions:price > 5", "convert_string_expressions: price > 5"])
-def test_the_prefix_of_activemq_is_passed_over(text: str) -> None:
+def test_the_prefix_of_activemq_changes_nothing_for_a_message_without_types(text: str) -> None:
     assert ask_message(text, price="17") is True
     assert ask_message(text, price="3") is False

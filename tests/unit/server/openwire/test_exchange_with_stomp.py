@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from quire.management.management import Management
 from quire.protocols.openwire.bodies import read_text, write_text
 from quire.protocols.openwire.commands import MessageDispatch
 from quire.protocols.openwire.messages import (
@@ -18,6 +19,7 @@ from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQue
 from quire.testing.stepped import Frame, SteppedClient
 from tests.unit.broker.harness import consumer
 from tests.unit.broker.subscribing import subscribe
+from tests.unit.management.managed import only, total
 from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, id_of
 
 
@@ -203,6 +205,29 @@ def test_a_selector_of_either_sees_the_properties_of_the_other() -> None:
     rig.run()
     assert len(client.take(MessageDispatch)) == 1
     assert receiver.messages() == [b"2"]
+
+
+@pytest.mark.parametrize(("selector", "count"), [("size > 1 OR big", 0), ("size = '2' AND big = 'true'", 1)])
+def test_a_text_of_openwire_is_a_text_for_the_selectors_of_all_who_ask(selector: str, count: int) -> None:
+    rig = Rig()
+    client, receiver = rig.client(client_id="durable"), rig.connect()
+    subscribe(receiver, "/queue/a", selector=selector)
+    subscribe(receiver, "/topic/t", "1", selector=selector)
+    subscribe(receiver, "/stream/s", "2", "client-individual", group="g", selector=selector)
+    rig.run()
+    client.consumer(ActiveMQQueue("b"), selector=selector)
+    client.consumer(ActiveMQTopic("t"), selector=selector)
+    client.consumer(ActiveMQTopic("t"), selector=selector, subscription_name="s")
+    client.consumer(ActiveMQTopic("stream://s"), selector=selector, subscription_name="h")
+    properties = write_map({"size": "2", "big": "true"})
+    for destination in (ActiveMQQueue("a,b,c"), ActiveMQTopic("t"), ActiveMQTopic("stream://s")):
+        client.done(client.message("x", destination, marshalled_properties=properties))
+    rig.run()
+    assert receiver.messages() == 3 * count * [b"x"]
+    assert client.messages() == 4 * count * ["x"]
+    management = Management(rig.broker)
+    assert len(management.browse("c", wanted=selector).messages) == count
+    assert total(rig, management.purge("c", only(selector=selector))) == count
 
 
 # Requests and replies.
