@@ -21,6 +21,8 @@ takes less than 1 GiB."""
 PROPERTY_TYPES = b"property-types"
 """The header that has the Java types of the properties behind it; one that is not named there is a string."""
 
+_TYPES_LINE = b"\n" + PROPERTY_TYPES + b":"
+
 KNOWN_TYPES = 4096
 """How many values of that header are remembered."""
 
@@ -94,6 +96,16 @@ class Message:
     def id(self) -> str:
         """The message id: the value of the first header."""
         return unescape(self.content[11 : self.content.index(b"\n")]).decode("utf-8", "replace")
+
+    @property
+    def sent_persistent(self) -> bool:
+        """Whether its delivery mode is PERSISTENT: what a temporary destination has may be so, and is not stored."""
+        if self.persistent:
+            return True
+        content = self.content
+        head = content.index(b"\n\n") + 1
+        properties = content.find(_TYPES_LINE, 0, head)  # a property may be called persistent too
+        return content.find(b"\npersistent:true\n", 0, properties + 1 or head) >= 0
 
     def header(self, name: bytes) -> str | None:
         """The value of one header, unescaped, without parsing the others; None if the message does not have it."""

@@ -14,7 +14,7 @@ from quire.message import PROPERTY_TYPES, Message, escape, property_types, unesc
 from quire.selectors.values import Text, Value, number_in
 
 _OF_THE_RECORD: dict[str, Callable[[Message], Value]] = {
-    "JMSDeliveryMode": lambda message: "PERSISTENT" if message.persistent else "NON_PERSISTENT",
+    "JMSDeliveryMode": lambda message: "PERSISTENT" if message.sent_persistent else "NON_PERSISTENT",
     "JMSExpiration": lambda message: message.expiration,
     "JMSPriority": lambda message: message.priority,
     "JMSRedelivered": lambda message: message.redelivered,

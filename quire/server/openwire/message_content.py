@@ -153,7 +153,7 @@ def message_of(stored: Stored, destination: ActiveMQDestination) -> Message:
     message.message_id.broker_sequence_id = stored.sequence
     message.producer_id = message.message_id.producer_id
     message.destination = destination
-    message.persistent = stored.persistent
+    message.persistent = stored.persistent or headers.get(b"persistent") == b"true"
     message.expiration, message.priority = stored.expiration, stored.priority
     message.timestamp = _number(headers.get(b"timestamp", b"0"))
     if stored.redelivered:

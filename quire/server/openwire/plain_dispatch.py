@@ -30,7 +30,7 @@ KNOWN = 4096
 """How many producers and types of properties are remembered."""
 
 _HEAD = re.compile(
-    rb"message-id:(ID[^\n]*)\\c(\d{1,18})\ntimestamp:(\d{1,18})\n(?:persistent:true\n)?(content-length:\d+\n)?"
+    rb"message-id:(ID[^\n]*)\\c(\d{1,18})\ntimestamp:(\d{1,18})\n(persistent:true\n)?(content-length:\d+\n)?"
     rb"(?:" + PROPERTY_TYPES + rb":([^\n]*)\n)?"
 )
 
@@ -69,7 +69,7 @@ class PlainDispatch:
         found = _HEAD.match(content)
         if found is None:
             return None
-        id_start, number, stamp, length, types = found.groups()
+        id_start, number, stamp, is_persistent, length, types = found.groups()
         producer, at = _producer(id_start), found.end()
         end = content.index(b"\n\n", at - 1)
         properties = _properties(types or b"", content[at:end], place) if end > at or place else b"\0"
@@ -86,8 +86,8 @@ class PlainDispatch:
             return None
         count = max(message.deliveries, 1) if message.redelivered else 0
         parameters = _PARAMETERS.pack(
-            int(number), sequence, message.persistent, message.expiration, message.priority, int(stamp), True,
-            len(size) + len(body),
+            int(number), sequence, message.persistent or is_persistent is not None, message.expiration,
+            message.priority, int(stamp), True, len(size) + len(body),
         )  # fmt: skip
         pieces = (
             start, producer, self._destination, producer, parameters, size, body, properties,

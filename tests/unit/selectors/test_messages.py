@@ -58,7 +58,7 @@ def test_the_message_id_is_the_first_header(name: str) -> None:
 
 
 def test_header_fields_of_the_record() -> None:
-    message = message_of({"priority": "1", "persistent": "true", "redelivered": "true"}, priority=7, persistent=False)
+    message = message_of({"priority": "1", "persistent": "false", "redelivered": "true"}, priority=7, persistent=False)
     message.expiration = 1_700_000_000_500
     for text in ("JMSPriority = 7", "JMSDeliveryMode = 'NON_PERSISTENT'", "JMSExpiration = 1700000000500"):
         assert Selector(text).matches(message) is True
@@ -67,6 +67,19 @@ def test_header_fields_of_the_record() -> None:
     message.redelivered = True
     assert Selector("JMSRedelivered").matches(message) is True
     assert Selector("JMSRedelivered = FALSE").matches(message) is False
+
+
+def test_a_message_that_is_not_stored_may_have_been_sent_as_persistent() -> None:
+    message = message_of({"a": "b", "persistent": "true"}, persistent=False)
+    assert Selector("JMSDeliveryMode = 'PERSISTENT'").matches(message) is True
+
+
+def test_a_property_and_a_body_are_no_delivery_mode() -> None:
+    property = jms_message_of({"persistent": "true"})
+    property.persistent = False
+    body = message_of({}, b"\npersistent:true\n\n", persistent=False)
+    for message in (property, body):
+        assert Selector("JMSDeliveryMode = 'NON_PERSISTENT'").matches(message) is True
 
 
 def test_a_persistent_message_that_never_expires() -> None:

@@ -1,5 +1,7 @@
 """Temporary destinations: who may use them, who hears of them, and when they go."""
 
+from typing import Any
+
 import pytest
 
 from quire.protocols.openwire.commands import (
@@ -10,8 +12,10 @@ from quire.protocols.openwire.commands import (
     RemoveInfo,
 )
 from quire.protocols.openwire.messages import ActiveMQMessage
+from quire.protocols.openwire.primitives import write_map
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
+    ActiveMQQueue,
     ActiveMQTempQueue,
     ActiveMQTempTopic,
     ActiveMQTopic,
@@ -57,6 +61,54 @@ def told(client: OpenWireClient) -> list[tuple[int, str]]:
 
 
 # Their use.
+
+
+def modes(dispatches: list[MessageDispatch]) -> list[bool]:
+    """Which messages are persistent."""
+    return [dispatch.message.persistent for dispatch in dispatches if dispatch.message is not None]
+
+
+@pytest.mark.parametrize("kind", [ActiveMQTempQueue, ActiveMQTempTopic])
+@pytest.mark.parametrize("correlation_id", [None, "7"])  # with one, a message is no plain one
+def test_a_message_keeps_its_delivery_mode_though_it_is_not_stored(
+    kind: type[ActiveMQDestination], correlation_id: str | None
+) -> None:
+    rig = Rig()
+    client = rig.client()
+    temporary = client.temporary(1, kind)
+    consumers = {
+        client.consumer(temporary, selector=f"JMSDeliveryMode = '{mode}'"): mode == "PERSISTENT"
+        for mode in ("PERSISTENT", "NON_PERSISTENT")
+    }
+    said = write_map({"persistent": "true"})  # a property is not the mode
+    for persistent in (True, False):
+        fields: dict[str, Any] = {"persistent": persistent, "correlation_id": correlation_id}
+        client.done(client.message("x", temporary, marshalled_properties=said, **fields))
+    dispatches = client.take(MessageDispatch)
+    assert sorted(modes(dispatches)) == [False, True]
+    assert modes(dispatches) == [consumers[dispatch.consumer_id] for dispatch in dispatches if dispatch.consumer_id]
+
+
+def test_a_persistent_message_for_a_temporary_queue_and_another_one_is_so_in_both() -> None:
+    rig = Rig()
+    client = rig.client()
+    temporary = client.temporary()
+    client.consumer(temporary)
+    client.consumer()
+    client.done(client.message("x", ActiveMQQueue(f"q,temp-queue://{temporary.physical_name}")))
+    assert modes(client.take(MessageDispatch)) == [True, True]
+
+
+def test_a_message_of_stomp_for_a_temporary_queue_has_the_mode_that_it_was_sent_with() -> None:
+    rig = Rig()
+    client = rig.client()
+    temporary = client.temporary()
+    client.consumer(temporary)
+    for mode in ("true", "false"):
+        to = {"destination": f"/remote-temp-queue/{temporary.physical_name}", "persistent": mode}
+        rig.connect().send("", b"x", to)
+    rig.run()
+    assert modes(client.take(MessageDispatch)) == [True, False]
 
 
 @pytest.mark.parametrize("kind", [ActiveMQTempQueue, ActiveMQTempTopic])
