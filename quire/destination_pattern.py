@@ -14,11 +14,11 @@ class Pattern:
     """A name in which ``*`` stands for one part, and ``>`` at the end for any number of parts, none included.
 
     ``orders.*`` matches ``orders.new``, but neither ``orders`` nor ``orders.new.eu``; ``orders.>`` matches all three,
-    and ``>`` matches everything. Inside a part, ``*`` and ``>`` are characters like others. (The rules of ActiveMQ's
-    destination filters.)
+    and ``>`` matches everything. ``>`` may be written several times at the end, and means the same. Inside a part,
+    ``*`` and ``>`` are characters like others. (The rules of ActiveMQ's destination filters.)
 
     Attributes:
-        text: the pattern as it is written; one without wildcards matches that one name.
+        text: the pattern, with one ``>`` at the end at most; one without wildcards matches that one name.
         is_wildcard: whether it has wildcards.
         specificity: sorts patterns, the most specific one first: part by part from the left, a literal part before
             ``*`` before ``>``; of two that are alike so far, the one that ends first; at last the text. So the order is
@@ -32,12 +32,15 @@ class Pattern:
 
     def __post_init__(self) -> None:
         parts = self.text.split(".")
+        while parts[-2:] == [">", ">"]:
+            parts.pop()
         if not is_plain(self.text) or ">" in parts[:-1]:
             raise InvalidDestination(
                 f"{self.text[:60]!r} is not a pattern: a name in which a part may be `*`, and the last one `>`",
                 name=self.text[:60],
             )
         ranks = tuple({"*": _ONE_PART, ">": _THE_REST}.get(part, _LITERAL) for part in parts)
+        object.__setattr__(self, "text", ".".join(parts))
         object.__setattr__(self, "is_wildcard", any(ranks))
         object.__setattr__(self, "specificity", (ranks, self.text))
         object.__setattr__(self, "_expression", _compiled(parts))

@@ -55,11 +55,20 @@ def test_a_wildcard_is_a_whole_part(text: str) -> None:
     assert not Pattern("a*.>b.c").is_wildcard
 
 
-@pytest.mark.parametrize("text", ["", "a.>.b", ">.>", ">.a", "a,b", "a?b", "a\nb", "x" * (MAX_NAME + 1)])
+@pytest.mark.parametrize("text", ["", "a.>.b", ">.a", ">.>.a", "a.>.>.b", "a,b", "a?b", "a\nb", "x" * (MAX_NAME + 1)])
 def test_what_is_no_pattern_is_refused(text: str) -> None:
     with pytest.raises(InvalidDestination, match="is not a pattern") as refused:
         Pattern(text)
     assert refused.value.data == {"name": text[:60]}
+
+
+@pytest.mark.parametrize(("text", "same"), [(">.>", ">"), ("a.>.>", "a.>"), ("a.*.>.>", "a.*.>"), ("*.>.>.>", "*.>")])
+def test_the_rest_of_the_rest_is_the_rest(text: str, same: str) -> None:
+    pattern = Pattern(text)
+    assert (pattern, pattern.text, pattern.specificity) == (Pattern(same), same, Pattern(same).specificity)
+    assert pattern.is_wildcard
+    for name in ("a", "a.b", "a.b.c", "b", "b.c"):
+        assert pattern.matches(name) is Pattern(same).matches(name)
 
 
 def test_the_most_specific_pattern_comes_first() -> None:

@@ -14,7 +14,7 @@ from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import Rig, T, counters, pull, texts
 
 
-@pytest.mark.parametrize("pattern", ["a.*", "a.>", "a.x,a.y"])
+@pytest.mark.parametrize("pattern", ["a.*", "a.>", "a.*.>.>", "a.x,a.y"])
 def test_a_consumer_of_several_queues_is_given_the_messages_of_all(pattern: str) -> None:
     rig = Rig()
     client = rig.client()
