@@ -95,6 +95,22 @@ public final class Selectors extends Scenarios {
     }
 
     @Scenario
+    void unlikeTypesNeverMatch() throws Exception {
+        session = auto(connect());
+        Message message = session.createTextMessage("m1");
+        message.setStringProperty("text", "2");
+        message.setStringProperty("said", "true");
+        message.setIntProperty("whole", 7);
+        message.setBooleanProperty("yes", true);
+        session.createProducer(queue()).send(message);
+        matches("text = '2' AND said = 'true' AND whole = 7 AND yes = TRUE", 1);
+        for (String unlike : List.of("text > 1", "text = 2", "text BETWEEN 1 AND 3", "said = TRUE", "whole = '7'",
+                "whole LIKE '7'", "whole LIKE '%'", "whole IN ('7')", "yes = 'true'", "yes = 1", "text = whole")) {
+            matches(unlike);
+        }
+    }
+
+    @Scenario
     void arithmetic() throws Exception {
         sendSamples();
         matches("i + 1 = 3", 2);

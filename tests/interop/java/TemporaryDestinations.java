@@ -1,5 +1,6 @@
 import java.util.concurrent.atomic.AtomicReference;
 
+import javax.jms.DeliveryMode;
 import javax.jms.Destination;
 import javax.jms.InvalidDestinationException;
 import javax.jms.JMSException;
@@ -50,6 +51,21 @@ public final class TemporaryDestinations extends Scenarios {
             return false;
         } catch (InvalidDestinationException | DestinationDoesNotExistException error) {
             return true;
+        }
+    }
+
+    @Scenario
+    void messagesKeepTheirDeliveryMode() throws Exception {
+        Session session = auto(connect());
+        TemporaryQueue temporary = session.createTemporaryQueue();
+        MessageProducer producer = session.createProducer(temporary);
+        for (int mode : new int[] {DeliveryMode.PERSISTENT, DeliveryMode.NON_PERSISTENT}) {
+            MessageConsumer consumer = session.createConsumer(temporary, "JMSDeliveryMode = '"
+                    + (mode == DeliveryMode.PERSISTENT ? "PERSISTENT" : "NON_PERSISTENT") + "'");
+            producer.setDeliveryMode(mode);
+            producer.send(session.createTextMessage("m"));
+            equal(mode, next(consumer).getJMSDeliveryMode(), "JMSDeliveryMode");
+            consumer.close();
         }
     }
 
