@@ -6,8 +6,7 @@ A policy decides about those that come with messages (``advisory_*``).
 """
 
 import itertools
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -17,7 +16,7 @@ from quire.broker.destinations import Destinations
 from quire.broker.topics.topic_subscription import TopicSubscription
 from quire.destination import ADVISORIES, Destination, DestinationKind
 from quire.destination_pattern import Pattern
-from quire.message import Message, header_lines
+from quire.message import PROPERTY_TYPES, Message, header_lines
 from quire.settings import Policy
 
 PREFIX = ADVISORIES
@@ -25,6 +24,7 @@ PREFIX = ADVISORIES
 FIRST_REPLAYED = 1 << 60
 """Advisories that only one consumer gets are numbered from here on; those of a topic never get so far."""
 
+_TYPES = {"consumerCount": "int", "producerCount": "int", "discardedCount": "int", "usageCount": "long"}
 _KINDS = {DestinationKind.QUEUE: "Queue", DestinationKind.TOPIC: "Topic", DestinationKind.STREAM: "Stream"}
 
 
@@ -35,7 +35,8 @@ class Advisories:
         self._core = core
         self._destinations = destinations
         self._patterns: dict[Pattern, int] = {}
-        self._producers: Counter[Destination] = Counter()
+        self._connections: dict[Session, str | None] = {}
+        self._producers: dict[Destination, dict[tuple[Session, str], None]] = {}
         self._replayed = itertools.count(FIRST_REPLAYED)
 
     def watch(self, pattern: Pattern) -> None:
@@ -52,15 +53,26 @@ class Advisories:
 
     def connection_started(self, session: "Session", client_id: str | None) -> None:
         """A client has connected."""
+        self._connections[session] = client_id
         self._connection("started", session, client_id)
 
     def connection_stopped(self, session: "Session", client_id: str | None) -> None:
         """A client that had connected is gone."""
+        self._connections.pop(session, None)
         self._connection("stopped", session, client_id)
 
     def _connection(self, event: str, session: "Session", client_id: str | None) -> None:
         if self._is_heard("Connection"):
-            self._send("Connection", {}, {"event": event, "connection": session.name, "clientId": client_id})
+            self._send_content("Connection", self._connection_content(event, session, client_id))
+
+    def connections(self) -> Iterable[bytes]:
+        """The advisories of the connections there are."""
+        for session, client_id in list(self._connections.items()):
+            if session in self._connections:
+                yield self._connection_content("started", session, client_id)
+
+    def _connection_content(self, event: str, session: "Session", client_id: str | None) -> bytes:
+        return self._content({}, {"event": event, "connection": session.name, "clientId": client_id})
 
     def destination_created(self, destination: Destination, *, temporary: bool = False) -> None:
         """A queue or a topic was made."""
@@ -100,20 +112,30 @@ class Advisories:
 
     def producer_started(self, session: "Session", id: str, destination: Destination) -> None:
         """A producer that says where it sends came."""
-        self._producers[destination] += 1
+        self._producers.setdefault(destination, {})[session, id] = None
         self._producer("started", session, id, destination)
 
     def producer_stopped(self, session: "Session", id: str, destination: Destination) -> None:
         """A producer went."""
-        self._producers[destination] -= 1
+        there = self._producers[destination]
+        del there[session, id]
         self._producer("stopped", session, id, destination)
-        if not self._producers[destination]:
+        if not there:
             del self._producers[destination]
 
     def _producer(self, event: str, session: "Session", id: str, destination: Destination) -> None:
         if name := self._name("Producer", destination):
-            body = {"event": event, "connection": session.name, "producer": id, "destination": str(destination)}
-            self._send(name, {"producerCount": self._producers[destination]}, body)
+            self._send_content(name, self._producer_content(event, session, id, destination))
+
+    def producers(self, destination: Destination) -> Iterable[bytes]:
+        """The advisories of the producers there are for a destination."""
+        for session, id in list(self._producers.get(destination, ())):
+            if (session, id) in self._producers.get(destination, ()):
+                yield self._producer_content("started", session, id, destination)
+
+    def _producer_content(self, event: str, session: "Session", id: str, destination: Destination) -> bytes:
+        body = {"event": event, "connection": session.name, "producer": id, "destination": str(destination)}
+        return self._content({"producerCount": len(self._producers[destination])}, body)
 
     # Consumers and limits that are in trouble.
 
@@ -193,6 +215,8 @@ class Advisories:
         core = self._core
         lines = {"type": "Advisory", "content-type": "application/json"}
         lines |= {"originBrokerName": core.settings.broker.name}
+        if types := [f"{header}={_TYPES[header]}" for header in headers if header in _TYPES]:
+            lines[PROPERTY_TYPES.decode()] = ",".join(types)
         lines |= {header: str(value) for header, value in headers.items()}
         start = b"%b%d\ntimestamp:%d\n" % (core.id_prefix, core.next_message_id(), core.clock.now_ms())
         return start + header_lines(lines) + b"\n" + msgspec.json.encode(body)

@@ -19,6 +19,8 @@ STEP = 100
 _TEMPORARY = {"TempQueue": DestinationKind.QUEUE, "TempTopic": DestinationKind.TOPIC}
 _KINDS = {"Queue": DestinationKind.QUEUE, "Topic": DestinationKind.TOPIC}
 
+_WITH_PRODUCERS = {**_KINDS, "Stream": DestinationKind.STREAM}
+
 
 class AdvisoryReplay:
     """Tells consumers of advisories what is there."""
@@ -51,6 +53,12 @@ class AdvisoryReplay:
         elif event in _KINDS:
             for found in list(broker.destinations.names(_KINDS[event])):
                 yield advisories.destination_content("created", Destination(_KINDS[event], found))
+        elif event == "Connection":
+            yield from advisories.connections()
+        elif event == "Producer":
+            kind, _, found = rest.partition(".")
+            if kind in _WITH_PRODUCERS:
+                yield from advisories.producers(Destination(_WITH_PRODUCERS[kind], found))
         elif event == "Consumer":
             kind, _, found = rest.partition(".")
             queue, topic = broker.destinations.queues.get(found), broker.destinations.topics.get(found)

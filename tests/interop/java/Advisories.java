@@ -41,7 +41,7 @@ public final class Advisories extends Scenarios {
         equal(1, message.getIntProperty("consumerCount"), "consumerCount");
         session.createConsumer(queue());
         message = next(advisories);
-        equal(2, message.getIntProperty("consumerCount"), "consumerCount");
+        equal(2, message.getObjectProperty("consumerCount"), "consumerCount");
         one.close();
         message = next(advisories);
         data(message, RemoveInfo.class);
@@ -68,11 +68,32 @@ public final class Advisories extends Scenarios {
         MessageProducer producer = auto(connect()).createProducer(queue());
         Message message = next(advisories);
         equal(queue(), data(message, ProducerInfo.class).getDestination(), "destination");
-        equal(1, message.getIntProperty("producerCount"), "producerCount");
+        equal(1, message.getObjectProperty("producerCount"), "producerCount");
         producer.close();
         message = next(advisories);
         data(message, RemoveInfo.class);
         equal(0, message.getIntProperty("producerCount"), "producerCount");
+    }
+
+    @Scenario
+    void aLateWatcherHearsOfTheProducersThatAreThere() throws Exception {
+        Session session = auto(connect());
+        session.createProducer(queue());
+        session.createProducer(queue());
+        MessageConsumer advisories = watch(AdvisorySupport.getProducerAdvisoryTopic(queue()));
+        data(next(advisories), ProducerInfo.class);
+        data(next(advisories), ProducerInfo.class);
+        nothing(advisories);
+    }
+
+    @Scenario
+    void aLateWatcherHearsOfTheConnectionsThatAreThere() throws Exception {
+        connectAs(name(""));
+        MessageConsumer advisories = watch(AdvisorySupport.getConnectionAdvisoryTopic());
+        ConnectionInfo info;
+        do {
+            info = data(next(advisories), ConnectionInfo.class);
+        } while (!name("").equals(info.getClientId()));
     }
 
     @Scenario

@@ -60,6 +60,7 @@ LOOKS_INSIDE = {
 DIFFER = {
     "test_a_connection_comes_and_goes",  # a process without a shard tells of no connections
     "test_a_connection_that_is_taken_back_has_gone_once",  # for the same reason
+    "test_a_new_listener_is_told_of_the_connections_there_are",  # for the same reason
     "test_a_producer_that_is_held_too_long_is_told_and_closed",  # the entry reads on: it asks for signs of life
     "test_a_held_producer_is_not_taken_for_dead",  # so it does here
     "test_a_branch_that_another_connection_goes_on_with_counts_there",  # a branch is worked in by one connection

@@ -4,6 +4,8 @@ from typing import Any, TypeVar
 
 import pytest
 
+from quire.destination import queue
+from quire.message import Message
 from quire.protocols.openwire.commands import (
     ConnectionInfo,
     ConsumerInfo,
@@ -14,9 +16,10 @@ from quire.protocols.openwire.commands import (
     RemoveInfo,
 )
 from quire.protocols.openwire.messages import ActiveMQMessage, ActiveMQTextMessage
-from quire.protocols.openwire.primitives import read_map
+from quire.protocols.openwire.primitives import Tag, Typed, read_map
 from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, ConnectionId
 from quire.protocols.openwire.wire_fields import Structure
+from tests.unit.broker.harness import settings
 from tests.unit.broker.subscribing import subscribe
 from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, T
 
@@ -37,6 +40,13 @@ def told(client: OpenWireClient) -> list[Any]:
         assert (dispatch.message.type, dispatch.message.content) == ("Advisory", None)
         found.append(dispatch.message.data_structure)
     return found
+
+
+def properties_of(dispatch: MessageDispatch) -> dict[str, Typed]:
+    """The properties of an advisory, with their types."""
+    assert dispatch.message is not None
+    assert dispatch.message.marshalled_properties is not None
+    return read_map(dispatch.message.marshalled_properties, typed=True)
 
 
 def the(kind: type[S], structures: list[Any]) -> S:
@@ -81,12 +91,10 @@ def test_an_advisory_of_a_consumer_says_how_many_there_are() -> None:
     client.consumer()
     counts = []
     for dispatch in hears.take(MessageDispatch):
-        assert dispatch.message is not None
-        assert dispatch.message.marshalled_properties is not None
-        properties = read_map(dispatch.message.marshalled_properties)
-        assert properties["originBrokerName"] == "quire"
-        counts.append(int(properties["consumerCount"]))
-    assert counts == [1, 2]
+        properties = properties_of(dispatch)
+        assert properties["originBrokerName"].value == "quire"
+        counts.append(properties["consumerCount"])
+    assert counts == [Typed(Tag.INT, 1), Typed(Tag.INT, 2)]
 
 
 def test_a_consumer_of_stomp_is_one_too() -> None:
@@ -112,6 +120,50 @@ def test_a_producer_comes_and_goes() -> None:
     assert the(RemoveInfo, told(hears)).object_id == id
 
 
+def test_a_new_listener_is_told_of_the_producers_there_are() -> None:
+    rig = Rig()
+    client = rig.client()
+    ids = [client.producer(Q) for _ in range(3)]
+    client.producer(T)
+    client.remove(ids.pop(1))
+    hears = listener(rig, "Producer.Queue.q")
+    dispatches = hears.take(MessageDispatch)
+    found = [getattr(dispatch.message, "data_structure", None) for dispatch in dispatches]
+    assert [info.producer_id for info in found if isinstance(info, ProducerInfo)] == ids
+    assert [properties_of(dispatch)["producerCount"] for dispatch in dispatches] == [Typed(Tag.INT, 2)] * 2
+    client.vanish()
+    rig.run()
+    assert [type(structure) for structure in told(hears)] == [RemoveInfo, RemoveInfo]
+    assert told(listener(rig, "Producer.Queue.q")) == []
+
+
+def test_a_new_listener_is_told_of_the_connections_there_are() -> None:
+    rig = Rig()
+    rig.client(client_id="gone").vanish()
+    rig.client(client_id="me")
+    stomp = rig.connect()
+    hears = listener(rig, "Connection")
+    assert [info.client_id for info in told(hears)] == ["me", None, hears.id]
+    stomp.vanish()
+    rig.run()
+    assert isinstance(the(RemoveInfo, told(hears)).object_id, ConnectionId)
+
+
+def test_numbers_of_advisories_are_numbers() -> None:
+    rig = Rig(settings(policy={"advisory_when_full": True, "advisory_for_discarding_messages": True}))
+    full, discarded = listener(rig, "FULL.Queue.q"), listener(rig, "MessageDiscarded.Topic.t")
+    client, advisories = rig.client(), rig.broker.advisories
+    client.consumer(T)
+    advisories.full(queue("q"), rig.queue("q").policy, "store-limit", 100)
+    (subscription,) = rig.broker.topic("t").subscriptions
+    advisories.message_discarded(subscription, Message(1, b"message-id:m\ntimestamp:1\n\n"), 7)
+    rig.run()
+    (of_full,), (of_discarded,) = full.take(MessageDispatch), discarded.take(MessageDispatch)
+    assert properties_of(of_full)["usageCount"] == Typed(Tag.LONG, 100)
+    assert properties_of(of_full)["usageName"] == Typed(Tag.STRING, "store-limit")
+    assert properties_of(of_discarded)["discardedCount"] == Typed(Tag.INT, 7)
+
+
 def test_a_producer_that_is_announced_again_is_told_of_once() -> None:
     rig = Rig()
     hears, client = listener(rig, "Producer.Queue.q"), rig.client()
@@ -133,7 +185,7 @@ def test_a_connection_comes_and_goes() -> None:
     rig = Rig()
     hears = listener(rig, "Connection")
     client = rig.client(client_id="me")
-    info = the(ConnectionInfo, told(hears))
+    info = the(ConnectionInfo, told(hears)[1:])  # the first one is its own
     assert (info.client_id, info.client_ip) == ("me", f"tcp://{client.connection.peer}")
     client.vanish()
     rig.run()
@@ -143,6 +195,7 @@ def test_a_connection_comes_and_goes() -> None:
 def test_a_connection_that_is_taken_back_has_gone_once() -> None:
     rig = Rig()
     hears = listener(rig, "Connection")
+    told(hears)  # of its own
     client = rig.client(client_id="c")
     client.done(RemoveInfo(object_id=ConnectionId(client.id)))
     client.done(client.connection_info("d"))
