@@ -13,6 +13,7 @@ from quire.client.message_bodies import read_body, read_properties
 from quire.client.wire_destinations import from_wire
 from quire.errors import IllegalState
 from quire.protocols.openwire.messages import OFFSET, PARTITION
+from quire.protocols.openwire.modified_utf8 import readable
 
 Acknowledge = Callable[[Delivery], Awaitable[None]]
 Reject = Callable[[Delivery, float | None], Awaitable[None]]
@@ -116,17 +117,17 @@ class ReceivedMessage:
     @property
     def correlation_id(self) -> str | None:
         """What ties it to another message."""
-        return self.delivery.message.correlation_id
+        return _readable(self.delivery.message.correlation_id)
 
     @property
     def type(self) -> str | None:
         """Its type, a word of the application."""
-        return self.delivery.message.type
+        return _readable(self.delivery.message.type)
 
     @property
     def group_id(self) -> str | None:
         """Its message group."""
-        return self.delivery.message.group_id
+        return _readable(self.delivery.message.group_id)
 
     @property
     def group_sequence(self) -> int:
@@ -172,3 +173,8 @@ class ReceivedMessage:
 
     def __repr__(self) -> str:
         return f"ReceivedMessage({self.id}, {self.destination})"
+
+
+def _readable(text: str | None) -> str | None:
+    """A text of Java as Python can print it."""
+    return None if text is None else readable(text)

@@ -62,6 +62,8 @@ def value_of(field: WireField, version: int, random: Random, stack_traces: bool,
             return field.default
         case Kind.STRING:
             return random.choice(TEXTS)
+        case Kind.TEXT:
+            return random.choice([*TEXTS, "\ud800", "a\udc00\ufffd"])
         case Kind.DATA:
             return random.randbytes(random.randrange(8))
         case Kind.THROWABLE:

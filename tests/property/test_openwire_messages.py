@@ -50,6 +50,12 @@ TEXT = st.one_of(
     st.text(st.sampled_from(":\n\r\\\0,=%\u00e9\u20ac\U0001f600a"), max_size=5),
     st.sampled_from(["", "x" * 9000]),
 )
+HALVES = st.text(st.sampled_from("a:\0\u20ac\U0001f600\ufffd\ud83d\ude00\ud800"), min_size=1, max_size=6).map(
+    lambda text: text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # joins pairs
+)
+JAVA_TEXT = TEXT | HALVES
+"""Texts as Java has them: with halves of surrogate pairs."""
+
 NAMES = st.one_of(TEXT, st.sampled_from(sorted(name.decode() for name in RESERVED)), st.sampled_from(["a", "b_c"]))
 DESTINATION_NAMES = st.text(st.sampled_from("ab.-_:\\\n/\u20ac"), max_size=6).map(lambda name: f"n{name}n")
 DESTINATIONS = st.builds(
@@ -91,7 +97,14 @@ NESTED = st.recursive(
     max_leaves=5,
 )
 FLAT_PROPERTIES = st.dictionaries(NAMES, FLAT, max_size=4)
-PROPERTIES = st.one_of(st.none(), FLAT_PROPERTIES, st.dictionaries(NAMES, NESTED, max_size=4))
+WITH_HALVES = st.one_of(
+    of_tag(Tag.STRING, HALVES), of_tag(Tag.CHAR, st.sampled_from("\ud800\udfff\ufffd")), NESTED,
+    of_tag(Tag.LIST, st.lists(of_tag(Tag.STRING, HALVES), max_size=2)),
+)  # fmt: skip
+PROPERTIES = st.one_of(
+    st.none(), FLAT_PROPERTIES, st.dictionaries(NAMES, NESTED, max_size=4),
+    st.dictionaries(NAMES | HALVES, WITH_HALVES, max_size=4),
+)  # fmt: skip
 KINDS: list[type[Message]] = [
     ActiveMQMessage, ActiveMQBytesMessage, ActiveMQMapMessage, ActiveMQStreamMessage, ActiveMQObjectMessage,
 ]  # fmt: skip
@@ -106,12 +119,12 @@ def messages(draw: st.DrawFn) -> Message:
     made.message_id = draw(IDS)
     made.producer_id = made.message_id.producer_id
     made.destination = Q
-    made.correlation_id, made.type, made.user_id = draw(st.tuples(*[st.none() | TEXT] * 3))
+    made.correlation_id, made.type, made.user_id = draw(st.tuples(*[st.none() | JAVA_TEXT] * 3))
     made.reply_to = draw(st.none() | DESTINATIONS)
     made.persistent = draw(st.booleans())
     made.priority = draw(st.integers(0, 9))
     made.expiration, made.timestamp = draw(st.tuples(*[st.integers(0, 10**18 - 1)] * 2))
-    made.group_id = draw(st.none() | TEXT)
+    made.group_id = draw(st.none() | JAVA_TEXT)
     if made.group_id is not None:
         made.group_sequence = draw(st.integers(-(2**31), 2**31 - 1))
     properties = draw(PROPERTIES)
@@ -121,7 +134,7 @@ def messages(draw: st.DrawFn) -> Message:
 
 @st.composite
 def texts(draw: st.DrawFn) -> Message:
-    return ActiveMQTextMessage(content=write_text(draw(st.none() | TEXT)))
+    return ActiveMQTextMessage(content=write_text(draw(st.none() | JAVA_TEXT)))
 
 
 @st.composite
@@ -245,9 +258,21 @@ def test_what_comes_back_can_be_encoded_for_every_version(message: Message, vers
 # What is rarely drawn, all of it.
 
 ODD_TEXTS = ["", "\0", "a\0b", "a\n\nb", "\r", ":", "\\", "\\n", "\u00e9", "\U0001f600", " a ", "x" * 9000]
-ODD_NAMES = ["", "\0", "a b", "a.b", "a=b,c", "%41", *ODD_TEXTS, *sorted(name.decode() for name in RESERVED)]
+WITH_A_HALF = ["\ud83d", "a\ude00", "\ufffd\ud800:\ufffd", "\ude00\ud83d", "\U0001f600\ud83d\0", "\udfff" * 3000]
+ODD_NAMES = [
+    "",
+    *WITH_A_HALF[:3],
+    "\0",
+    "a b",
+    "a.b",
+    "a=b,c",
+    "%41",
+    *ODD_TEXTS,
+    *sorted(name.decode() for name in RESERVED),
+]
 ODD_VALUES = [
     Typed(Tag.STRING, "1"), Typed(Tag.INT, 1), Typed(Tag.BOOLEAN, True), Typed(Tag.NULL, None),
+    Typed(Tag.STRING, "\ud83d:"), Typed(Tag.CHAR, "\ude00"),
     Typed(Tag.BIG_STRING, None), Typed(Tag.MAP, {"a": Typed(Tag.BYTES, b"b")}), Typed(Tag.CHAR, "\0"),
 ]  # fmt: skip
 
@@ -291,10 +316,13 @@ def test_odd_properties_come_back(others: dict[str, Typed]) -> None:
 
 
 def test_odd_texts_come_back() -> None:
-    for text in ODD_TEXTS:
+    for text in [*ODD_TEXTS, *WITH_A_HALF]:
         message = of(ActiveMQTextMessage, write_text(text))
         message.correlation_id = message.type = message.group_id = message.user_id = text
         assert message.message_id is not None
+        if text in WITH_A_HALF:
+            check_all(message)
+            continue
         message.message_id.producer_id = message.producer_id = ProducerId(text, 1, 1)
         check_all(message)
 

@@ -43,6 +43,7 @@ _NAMES = {
     "read_data": loose_values.read_data,
     "read_magic": loose_values.read_magic,
     "read_string": loose_values.read_string,
+    "read_text": loose_values.read_text,
     "read_throwable": loose_values.read_throwable,
     "too_deep": loose_values.too_deep,
 }
@@ -172,6 +173,8 @@ class _Source:
         match field.kind:
             case Kind.STRING:
                 return "read_string(data, at + 1)"
+            case Kind.TEXT:
+                return "read_text(data, at + 1)"
             case Kind.DATA:
                 return "read_data(data, at + 1)"
             case Kind.THROWABLE:

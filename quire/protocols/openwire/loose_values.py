@@ -6,6 +6,7 @@ end: the decoder compares it at last. So nothing is allocated for a size that is
 """
 
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any, NoReturn
 
@@ -73,14 +74,17 @@ def null_value(name: str) -> ProtocolViolation:
     return ProtocolViolation(f"{name} is null", field=name)
 
 
-def read_string(data: bytes, at: int) -> tuple[str, int]:
+def read_string(data: bytes, at: int, *, keeps_halves: bool = False) -> tuple[str, int]:
     end = at + 2 + (data[at] << 8 | data[at + 1])
     raw = data[at + 2 : end]
     if raw.isascii():
         return raw.decode("ascii"), end
     if end > len(data):
         raise TooShort(end)
-    return decode(raw), end
+    return decode(raw, keeps_halves=keeps_halves), end
+
+
+read_text = partial(read_string, keeps_halves=True)
 
 
 def read_data(data: bytes, at: int) -> tuple[bytes, int]:

@@ -83,7 +83,7 @@ def _lines(field: WireField, stack_traces: bool, with_cache: bool) -> Iterator[s
 
 def _not_null(kind: Kind) -> Iterator[str]:
     match kind:
-        case Kind.STRING:
+        case Kind.STRING | Kind.TEXT:
             yield "    add(string_octets(field))"
         case Kind.DATA:
             yield "    write_data(field, add)"

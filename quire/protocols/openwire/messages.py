@@ -24,6 +24,7 @@ from quire.protocols.openwire.wire_fields import (
     Since,
     String,
     Structure,
+    Text,
     structure,
 )
 
@@ -50,15 +51,15 @@ class Message(BaseCommand):
     original_destination: Cached[ActiveMQDestination] = None
     message_id: Nested[MessageId] = None
     original_transaction_id: Cached[TransactionId] = None
-    group_id: String = None
+    group_id: Text = None
     group_sequence: Int = 0
-    correlation_id: String = None
+    correlation_id: Text = None
     persistent: Boolean = False
     expiration: Long = 0
     priority: Byte = 0
     reply_to: Nested[ActiveMQDestination] = None
     timestamp: Long = 0
-    type: String = None
+    type: Text = None
     content: Data = None
     marshalled_properties: Data = None
     data_structure: Nested[Structure] = None
@@ -67,7 +68,7 @@ class Message(BaseCommand):
     redelivery_counter: Int = 0
     broker_path: Array[BrokerId] = None
     arrival: Long = 0
-    user_id: String = None
+    user_id: Text = None
     received_by_df_bridge: Boolean = False
     droppable: Annotated[Boolean, Since(2)] = False
     cluster: Annotated[Array[BrokerId], Since(3)] = None

@@ -1,7 +1,8 @@
 """Maps and sequences of Java's primitives: properties, and the bodies of map and stream messages.
 
-Read plainly, a value is what Python has for it; read ``typed``, it is a ``Typed``, which keeps Java's type. Both can be
-written: a plain ``int`` becomes an int if it fits into 32 bits, else a long, and a ``float`` becomes a double.
+Read plainly, a value is what Python has for it; read ``typed``, it is a ``Typed``, which keeps Java's type, and texts
+keep halves of surrogate pairs. Both can be written: a plain ``int`` becomes an int if it fits into 32 bits, else a
+long, and a ``float`` becomes a double.
 """
 
 import struct
@@ -152,7 +153,7 @@ class _Reader:
             raise LimitExceeded(f"a map has {count} entries, the limit is {self._max_entries}", count=count)
         found: dict[str, Any] = {}
         for _ in range(count):
-            key = decode(self._octets(self._number(_LENGTH)))
+            key = decode(self._octets(self._number(_LENGTH)), keeps_halves=self._typed)
             found[key] = self.value(depth - 1)
         return found
 
@@ -171,15 +172,15 @@ class _Reader:
             case Tag.NULL:
                 return None
             case Tag.STRING:
-                return decode(self._octets(self._number(_LENGTH)))
+                return decode(self._octets(self._number(_LENGTH)), keeps_halves=self._typed)
             case Tag.BIG_STRING:
                 size = self._number(_SIZE)
-                return None if size == -1 else decode(self._octets(size))
+                return None if size == -1 else decode(self._octets(size), keeps_halves=self._typed)
             case Tag.BYTES:
                 return self._octets(self._number(_SIZE))
             case Tag.CHAR:
                 unit = self._number(_LENGTH)
-                return _NO_CHAR if 0xD800 <= unit < 0xE000 else chr(unit)
+                return _NO_CHAR if 0xD800 <= unit < 0xE000 and not self._typed else chr(unit)
             case Tag.MAP:
                 return self.map(depth)
             case Tag.LIST:

@@ -59,6 +59,7 @@ class TightReader:
             Kind.INT: lambda types, depth: self._number(_INT),
             Kind.LONG: lambda types, depth: self._long(),
             Kind.STRING: lambda types, depth: self._string(),
+            Kind.TEXT: lambda types, depth: self._string(keeps_halves=True),
             Kind.DATA: lambda types, depth: self._octets(self._number(_INT)) if self._flag() else None,
             Kind.MAGIC: lambda types, depth: self._magic(),
             Kind.NESTED: self._nested,
@@ -128,13 +129,13 @@ class TightReader:
         magic, self._at = read_magic(self._data, self._at)
         return magic
 
-    def _string(self) -> str | None:
+    def _string(self, *, keeps_halves: bool = False) -> str | None:
         if not self._flag():
             return None
         is_ascii = self._flag()
         raw = self._octets(self._number(_LENGTH))
         # A sender that says so of other octets means Latin-1: that is how ActiveMQ reads it.
-        return raw.decode("latin-1") if is_ascii else decode(raw)
+        return raw.decode("latin-1") if is_ascii else decode(raw, keeps_halves=keeps_halves)
 
     def _nested(self, types: frozenset[int], depth: int) -> Structure | None:
         if not self._flag():

@@ -35,6 +35,7 @@ class TightWriter:
             Kind.INT: lambda value: self._parts.append(_INT.pack(value)),
             Kind.LONG: self._long,
             Kind.STRING: self._string,
+            Kind.TEXT: self._string,
             Kind.DATA: self._octets,
             Kind.MAGIC: lambda value: self._parts.append(value),
             Kind.NESTED: self._nested,

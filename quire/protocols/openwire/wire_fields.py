@@ -26,6 +26,7 @@ class Kind(enum.Enum):
     INT = "int"
     LONG = "long"
     STRING = "string"
+    TEXT = "text"  # a string that keeps halves of surrogate pairs
     DATA = "data"
     MAGIC = "magic"
     NESTED = "nested"
@@ -54,6 +55,7 @@ Int = Annotated[int, Kind.INT]
 Long = Annotated[int, Kind.LONG]
 Magic = Annotated[bytes, Kind.MAGIC]
 String = Annotated[str | None, Kind.STRING]
+Text = Annotated[str | None, Kind.TEXT]
 Data = Annotated[bytes | None, Kind.DATA]
 Nested = Annotated[T | None, Kind.NESTED]
 Cached = Annotated[T | None, Kind.CACHED]

@@ -8,6 +8,9 @@ what OpenWire has, and comes with ``content-length``. The kind stands in ``amq-m
 - with ``content-length`` alone it is a bytes message.
 
 A compressed body stays compressed; ``content-encoding:deflate`` says so.
+
+A text of Java may have half a surrogate pair, and UTF-8 cannot: there U+FFFD stands in its place, in headers and in the
+body, and ``lone-surrogates:correlation-id=d83d,body=de00`` has what each U+FFFD of a text stands for.
 """
 
 from collections.abc import Callable
@@ -30,6 +33,10 @@ from quire.protocols.openwire.plain_frames import PlainMessage
 from quire.protocols.openwire.structures import ActiveMQDestination, MessageId, ProducerId
 from quire.server.openwire.openwire_destinations import destination_in, text_of
 from quire.server.openwire.property_lines import RAW, PropertyReader, line, property_lines
+
+LONE_SURROGATES = b"lone-surrogates"
+_BODY = b"body"
+"""What stands for the body in that header."""
 
 _KINDS: dict[type[Message], bytes] = {
     ActiveMQMessage: b"message", ActiveMQTextMessage: b"text", ActiveMQBytesMessage: b"bytes",
@@ -56,19 +63,22 @@ def content_of(message: Message) -> bytes:
     number = b"%d\ntimestamp:%d\n" % (id.producer_sequence_id, message.timestamp)
     pieces = [_id_start(id.producer_id or ProducerId()), number]
     append = pieces.append
+    lone: list[bytes] = []
     if message.correlation_id is not None:
-        append(line(b"correlation-id", message.correlation_id))
+        append(line(b"correlation-id", _readable(b"correlation-id", message.correlation_id, lone)))
     if message.type is not None:
-        append(line(b"type", message.type))
+        append(line(b"type", _readable(b"type", message.type, lone)))
     if message.reply_to is not None:
         append(_reply_to_line(message.reply_to))
     if message.persistent:
         append(b"persistent:true\n")
     if message.group_id is not None:
-        append(line(b"JMSXGroupID", message.group_id) + b"JMSXGroupSeq:%d\n" % message.group_sequence)
+        group = _readable(b"JMSXGroupID", message.group_id, lone)
+        append(line(b"JMSXGroupID", group) + b"JMSXGroupSeq:%d\n" % message.group_sequence)
     if message.user_id is not None:
-        append(line(b"JMSXUserID", message.user_id))
-    body = _body(message, pieces)
+        append(line(b"JMSXUserID", _readable(b"JMSXUserID", message.user_id, lone)))
+    body = _body(message, pieces, lone)
+    append(_lone_line(lone))
     if message.marshalled_properties:
         append(property_lines(message.marshalled_properties))
     append(b"\n")
@@ -91,8 +101,10 @@ def plain_content(message: PlainMessage) -> bytes:
     # Nearly all text is ASCII: it is looked at where it was copied to.
     if content.isascii() and content.find(b"\0", len(content) - len(body) + 4) < 0:
         return content
-    body = modified_utf8.decode(bytes(body[4:])).encode()
-    return _joined(message, b"content-length:%d\namq-msg-type:text\n" % len(body) if b"\0" in body else b"", body)
+    lone: list[bytes] = []
+    body = _readable(_BODY, modified_utf8.decode(bytes(body[4:]), keeps_halves=True), lone).encode()
+    kind = b"content-length:%d\namq-msg-type:text\n" % len(body) if b"\0" in body else b""
+    return _joined(message, kind + _lone_line(lone), body)
 
 
 def _joined(message: PlainMessage, kind: bytes, body: bytes | memoryview) -> bytes:
@@ -113,7 +125,19 @@ def _reply_to_line(destination: ActiveMQDestination) -> bytes:
     return line(b"reply-to", text_of(destination))
 
 
-def _body(message: Message, pieces: list[bytes]) -> bytes:
+def _readable(name: bytes, text: str, lone: list[bytes]) -> str:
+    """A text as UTF-8 can have it; what it had instead goes to the entries of ``LONE_SURROGATES``."""
+    if halves := modified_utf8.halves(text):
+        lone.append(name + b"=" + halves.encode())
+        return modified_utf8.readable(text)
+    return text
+
+
+def _lone_line(lone: list[bytes]) -> bytes:
+    return LONE_SURROGATES + b":" + b",".join(lone) + b"\n" if lone else b""
+
+
+def _body(message: Message, pieces: list[bytes], lone: list[bytes]) -> bytes:
     """The body; what says of which kind it is goes to the pieces."""
     kind, body = type(message), message.content or b""
     if message.compressed:
@@ -124,7 +148,7 @@ def _body(message: Message, pieces: list[bytes]) -> bytes:
             return b""
         body = body[4:]
         if not body.isascii():
-            body = modified_utf8.decode(body).encode()
+            body = _readable(_BODY, modified_utf8.decode(body, keeps_halves=True), lone).encode()
         if b"\0" not in body:
             return body
     pieces.append(b"content-length:%d\n" % len(body))
@@ -148,7 +172,8 @@ def message_of(stored: Stored, destination: ActiveMQDestination) -> Message:
     content = stored.content
     end = content.index(b"\n\n")
     headers, properties = _headers(content[:end])
-    message = _of_kind(headers, content[end + 2 :])
+    lone = _lone_surrogates(headers)
+    message = _of_kind(headers, content[end + 2 :], lone.get(_BODY, ""))
     message.message_id = _message_id(headers.get(b"message-id", b""))
     message.message_id.broker_sequence_id = stored.sequence
     message.producer_id = message.message_id.producer_id
@@ -159,7 +184,7 @@ def message_of(stored: Stored, destination: ActiveMQDestination) -> Message:
     if stored.redelivered:
         message.redelivery_counter = max(stored.deliveries, 1)
     message.marshalled_properties = properties.marshalled()
-    _take_headers(message, headers)
+    _take_headers(message, headers, lone)
     return message
 
 
@@ -182,11 +207,21 @@ def _headers(head: bytes) -> tuple[dict[bytes, bytes], PropertyReader]:
     return headers, properties
 
 
-def _take_headers(message: Message, headers: dict[bytes, bytes]) -> None:
+def _lone_surrogates(headers: dict[bytes, bytes]) -> dict[bytes, str]:
+    """What each U+FFFD of a text stands for, by the names of headers."""
+    found = headers.get(LONE_SURROGATES)
+    if found is None:
+        return {}
+    entries = [entry.partition(b"=") for entry in found.split(b",")]
+    return {name: units.decode("utf-8", "replace") for name, _, units in entries}
+
+
+def _take_headers(message: Message, headers: dict[bytes, bytes], lone: dict[bytes, str]) -> None:
     """What only some messages have."""
     for name, value in headers.items():
         if (take := HEADERS[name]) is not None:
-            take(message, value.decode("utf-8", "replace"))
+            text = value.decode("utf-8", "replace")
+            take(message, modified_utf8.with_halves(text, lone[name]) if name in lone else text)
 
 
 def _take_correlation_id(message: Message, text: str) -> None:
@@ -221,7 +256,7 @@ def _take_user(message: Message, text: str) -> None:
 HEADERS: dict[bytes, Callable[[Message, str], None] | None] = {
     b"message-id": None, b"timestamp": None, b"persistent": None, b"content-length": None, b"amq-msg-type": None,
     b"content-encoding": None, b"blob-url": None, b"blob-mime-type": None, b"blob-deleted": None, b"expires": None,
-    b"priority": None, b"redelivered": None, b"destination": None,
+    b"priority": None, b"redelivered": None, b"destination": None, LONE_SURROGATES: None,
     b"correlation-id": _take_correlation_id, b"type": _take_type, b"reply-to": _take_reply_to,
     b"original-destination": _take_original_destination, b"JMSXGroupID": _take_group,
     b"JMSXGroupSeq": _take_group_sequence, b"JMSXUserID": _take_user,
@@ -229,17 +264,21 @@ HEADERS: dict[bytes, Callable[[Message, str], None] | None] = {
 """What a header that is no property says; None if its record has that, or it says how the body is read."""
 
 
-def _of_kind(headers: dict[bytes, bytes], body: bytes) -> Message:
-    """A message of the kind that its headers say, with its body."""
+def _of_kind(headers: dict[bytes, bytes], body: bytes, lone: str) -> Message:
+    """A message of the kind that its headers say, with its body.
+
+    Args:
+        lone: what each U+FFFD of a text stands for.
+    """
     kind = headers.get(b"amq-msg-type")
     if b"content-encoding" in headers:
         return _CLASSES.get(kind or b"bytes", ActiveMQBytesMessage)(content=body, compressed=True)
     if kind is None:
         kind = b"bytes" if b"content-length" in headers else b"text"
         if kind == b"text":
-            return ActiveMQTextMessage(content=_text_content(body))
+            return ActiveMQTextMessage(content=_text_content(body, lone))
     if kind == b"text":
-        return ActiveMQTextMessage(content=_text_content(body) if body else None)
+        return ActiveMQTextMessage(content=_text_content(body, lone) if body else None)
     if kind == b"blob":
         return _blob(headers)
     return _CLASSES.get(kind, ActiveMQBytesMessage)(content=body or None)
@@ -254,10 +293,11 @@ def _blob(headers: dict[bytes, bytes]) -> ActiveMQBlobMessage:
     )
 
 
-def _text_content(body: bytes) -> bytes:
+def _text_content(body: bytes, lone: str) -> bytes:
     """The content of a text message. What is not UTF-8 comes as the characters that stand for it."""
     if not body.isascii() or b"\0" in body:
-        body = modified_utf8.encode(body.decode("utf-8", "replace"))
+        text = body.decode("utf-8", "replace")
+        body = modified_utf8.encode(modified_utf8.with_halves(text, lone) if lone else text)
     return len(body).to_bytes(4, "big") + body
 
 

@@ -4,7 +4,8 @@ Each property is a line, as STOMP's clients and selectors know it. The Java type
 one more header, ``property-types:price=double,count=int``. It comes before the lines of the properties: a line behind
 it is a property even if its name is that of a header (``type`` say). What is neither text, number nor truth (nested
 maps and lists, bytes, null), or has no name or that of one of these two headers or of ``content-length``, has no
-line; then the whole map is in ``marshalled-properties``, in base64.
+line; then the whole map is in ``marshalled-properties``, in base64. It is there too if a text has half a surrogate
+pair, which no line can have: in the line U+FFFD stands for it.
 """
 
 import base64
@@ -27,7 +28,7 @@ RESERVED = frozenset({
     b"message-id", b"timestamp", b"correlation-id", b"type", b"reply-to", b"persistent", b"JMSXGroupID",
     b"JMSXGroupSeq", b"JMSXUserID", b"original-destination", b"content-length", b"amq-msg-type",
     b"content-encoding", b"blob-url", b"blob-mime-type", b"blob-deleted", b"destination", b"expires", b"priority",
-    b"redelivered", PROPERTY_TYPES, RAW,
+    b"redelivered", b"lone-surrogates", PROPERTY_TYPES, RAW,
 })  # fmt: skip
 """The names of headers that are no properties."""
 
@@ -115,8 +116,9 @@ def _any_lines(marshalled: bytes) -> bytes:
     if forged := _DROPPED & properties.keys():
         properties = {name: typed for name, typed in properties.items() if name not in forged}
         marshalled = write_map(properties)
-    for name, typed in properties.items():
-        key = name.encode("utf-8", "surrogatepass")
+    for java_name, typed in properties.items():
+        name = modified_utf8.readable(java_name)
+        key = name.encode()
         if typed.tag in _NO_TEXT or typed.value is None or key in _NO_NAMES:
             has_more = True
             continue
@@ -124,7 +126,10 @@ def _any_lines(marshalled: bytes) -> bytes:
             types.append(f"{quote(name, safe='')}={_NAMES[typed.tag].decode()}")
         elif key in RESERVED:
             types.append(f"{quote(name, safe='')}=string")
-        lines.append(escape(key) + b":" + escape(_text(typed).encode("utf-8", "surrogatepass")) + b"\n")
+        java_text = _text(typed)
+        text = modified_utf8.readable(java_text)
+        has_more = has_more or (name, text) != (java_name, java_text)
+        lines.append(escape(key) + b":" + escape(text.encode()) + b"\n")
     if has_more:
         lines.insert(0, RAW + b":" + base64.b64encode(marshalled) + b"\n")
     if types:
@@ -180,9 +185,11 @@ class PropertyReader:
         return b"".join(pieces)
 
     def _with_all(self) -> bytes:
+        there = {modified_utf8.readable(name) for name in self._all}
         for name, value in self._entries:  # what was added since, the cause of a dead letter say
-            text = value.decode("utf-8", "replace")
-            self._all.setdefault(name.decode("utf-8", "replace"), Typed(Tag.STRING, text))
+            if (text := name.decode("utf-8", "replace")) not in there:
+                self._all[text] = Typed(Tag.STRING, value.decode("utf-8", "replace"))
+                there.add(text)
         return write_map(self._all)
 
 
@@ -224,4 +231,4 @@ def _modified(text: bytes) -> bytes:
 
 def line(name: bytes, text: str) -> bytes:
     """A header line."""
-    return name + b":" + escape(text.encode("utf-8", "surrogatepass")) + b"\n"
+    return name + b":" + escape(text.encode()) + b"\n"

@@ -61,6 +61,25 @@ public final class MessageKinds extends Scenarios {
         }
     }
 
+    /** Half of a surrogate pair, which Java allows in a text, and UTF-8 does not. In properties and maps the client
+     * itself reads U+FFFD. */
+    @Scenario
+    void halvesOfSurrogatePairs() throws Exception {
+        open();
+        for (String half : List.of("\ud83d", "a\ude00b", "\ufffd\ude00\ud83d\ufffd", "\ud83d\ude00\ud83d")) {
+            TextMessage message = session.createTextMessage(half);
+            message.setJMSCorrelationID(half);
+            message.setJMSType(half);
+            TextMessage arrived = (TextMessage) over(message);
+            equal(half, arrived.getText(), "text");
+            equal(half, arrived.getJMSCorrelationID(), "JMSCorrelationID");
+            equal(half, arrived.getJMSType(), "JMSType");
+        }
+        StreamMessage stream = session.createStreamMessage();
+        stream.writeString("a\ud83d");
+        equal("a\ud83d", ((StreamMessage) over(stream)).readString(), "stream");
+    }
+
     private static BytesMessage fill(BytesMessage message) throws JMSException {
         message.writeBoolean(true);
         message.writeByte((byte) -7);

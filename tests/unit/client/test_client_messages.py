@@ -69,6 +69,15 @@ def test_headers_are_set_and_read() -> None:
     assert got.to_send() == message
 
 
+def test_texts_of_java_that_utf_8_cannot_have_are_readable() -> None:
+    half = "a\ud83d"
+    made = wire_message(Message(half, {half: half}, None, half, half, half, 3), Queue("q"), Outgoing(), 1000)
+    got = received(made)
+    texts = (got.body, *got.properties.items(), got.correlation_id, got.type, got.group_id)
+    assert texts == ("a\ufffd", ("a\ufffd", "a\ufffd"), "a\ufffd", "a\ufffd", "a\ufffd")
+    assert received(wire_message(Message(), Queue("q"), Outgoing(), 1000)).correlation_id is None
+
+
 def test_without_a_timestamp_nothing_expires_by_mistake() -> None:
     assert wire_message(Message(), Queue("q"), Outgoing(timestamped=False), 1000).timestamp == 0
     assert wire_message(Message(), Queue("q"), Outgoing(timestamped=False, time_to_live=1), 1000).timestamp == 1000

@@ -43,6 +43,27 @@ def test_text_that_java_does_not_write_is_taken(octets: str, text: str) -> None:
     assert modified_utf8.decode(bytes.fromhex(octets)) == text
 
 
+@pytest.mark.parametrize(
+    ("octets", "text", "halves"),
+    [
+        ("eda0bd", "\ud83d", "d83d"), ("61edb88062", "a\ude00b", "de00"), ("edb880eda0bd", "\ude00\ud83d", "de00d83d"),
+        ("efbfbdeda080", "\ufffd\ud800", "fffdd800"), ("eda0bdedb880", "\U0001f600", ""), ("efbfbd", "\ufffd", ""),
+    ],
+)  # fmt: skip
+def test_half_of_a_pair_is_kept_beside_a_readable_text(octets: str, text: str, halves: str) -> None:
+    assert modified_utf8.decode(bytes.fromhex(octets), keeps_halves=True) == text
+    assert modified_utf8.encode(text).hex() == octets
+    assert modified_utf8.halves(text) == halves
+    if halves:
+        assert modified_utf8.with_halves(modified_utf8.readable(text), halves) == text
+
+
+@pytest.mark.parametrize("units", ["", "d83d", "d83dd83dd83d", "xxxxd83d", "d83d-001", "d83dd8"])
+def test_halves_of_another_text_are_ignored(units: str) -> None:
+    changed = "\ufffd and \ufffd" if units != "d83dd8" else "\ufffd"
+    assert modified_utf8.with_halves(changed, units) == changed
+
+
 @pytest.mark.parametrize("octets", ["ff", "c3", "c1bf", "e282", "80"])
 def test_what_is_no_text_is_refused(octets: str) -> None:
     with pytest.raises(ProtocolViolation, match="not in modified UTF-8"):

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec import json
 
 from quire.management.management import Management
 from quire.protocols.openwire.bodies import read_text, write_text
@@ -78,6 +79,33 @@ def test_text_is_text_for_both(content: str) -> None:
 def test_text_with_a_nul_arrives_whole() -> None:
     frame = to_stomp(text("a\0b"))
     assert (frame.body, frame.headers["content-length"], frame.headers["amq-msg-type"]) == (b"a\0b", "3", "text")
+
+
+def test_half_of_a_surrogate_pair_comes_back_and_stomp_reads_a_mark_in_its_place() -> None:
+    half, mark = "a\ud83d", "a\ufffd"
+    fields: dict[str, Any] = {"type": half, "correlation_id": half, "group_id": half}
+    fields["marshalled_properties"] = write_map({"p": half})
+    rig = Rig()
+    client, receiver = rig.client(), rig.connect()
+    subscribe(receiver, "/topic/t")
+    client.consumer(ActiveMQTopic("t"))
+    client.consumer(ActiveMQTopic("stream://s"))
+    for destination in (ActiveMQTopic("t"), ActiveMQTopic("stream://s"), ActiveMQQueue("q")):
+        client.done(client.message(half, destination, **fields))
+    rig.run()
+    (frame,) = receiver.take("MESSAGE")
+    assert frame.body == mark.encode()
+    assert {frame.headers[name] for name in ("type", "correlation-id", "JMSXGroupID", "p")} == {mark}
+    arrived = [message_in(dispatch) for dispatch in client.take(MessageDispatch)]
+    assert len(arrived) == 2
+    for message in arrived:
+        assert message.content == write_text(half)
+        assert (message.type, message.correlation_id, message.group_id) == (half, half, half)
+        assert message.marshalled_properties is not None
+        assert read_map(message.marshalled_properties, typed=True)["p"] == Typed(Tag.STRING, half)
+    page = Management(rig.broker).browse("q", wanted=f"JMSType = '{mark}' AND p = '{mark}'")
+    assert page.messages[0].headers["p"] == page.messages[0].body == mark
+    assert json.encode(page)
 
 
 def test_bytes_are_what_has_a_length() -> None:
