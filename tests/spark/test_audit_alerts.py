@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from quire.spark.pipelines.audit import audit
 from quire.spark.pipelines.audit_alerts import Alerts, Span
 from quire.spark.pipelines.audit_stream import start_audit
-from quire.spark.pipelines.ledger import SCHEMA
+from quire.spark.pipelines.ledger import SCHEMA, events
 from tests.spark.ledger_model import Ledger, counts, random_ledger
 from tests.spark.target_broker import TargetBroker
 
@@ -46,7 +46,7 @@ def test_each_fault_is_one_alert_over_batches_and_a_death(
     def take_in() -> None:
         rows = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "ledger"))
         alerts = Alerts(work, {"broker.url": broker.url, "destination": "queue://alerts"})
-        start_audit(rows, work, alerts=alerts).awaitTermination()
+        start_audit(events(rows), work, alerts=alerts).awaitTermination()
 
     def die(*_: object) -> None:
         raise RuntimeError("died after the alerts")

@@ -124,6 +124,40 @@ def test_a_topic_is_judged_for_one_subscriber(spark: SparkSession) -> None:
     assert report(histories(events(rows))).reasons == ["the ledger has no committed messages: nothing is proved"]
 
 
+def streams_of_one_group() -> Ledger:
+    """A group received all of one stream from its third message on, and nothing of another one."""
+    ledger = Ledger()
+    for sequence in range(1, 8):
+        for stream in ("stream://prices", "stream://others"):
+            ledger.add(stream, "commit", sequence)
+        if sequence >= 3:
+            ledger.add("stream://prices", "dispatch", sequence, "g/1")
+            ledger.add("stream://prices", "acknowledge", sequence, "g")
+    return ledger
+
+
+def test_a_subscriber_is_judged_by_what_it_received(spark: SparkSession) -> None:
+    rows = rows_of(spark, streams_of_one_group())
+    found = report(histories(events(rows, "g")), wanted=Expectations(drained=True, subscriber="g"))
+    assert {row["destination"]: (row["open"], row["lost"]) for row in found.destinations} == {"stream://prices": (2, 0)}
+    assert (found.total["committed"], found.reasons) == (7, [])
+    assert found.sentence == "NO FAULT, but not all were delivered once: 2 open"
+    assert found.notes == [
+        "stream://prices: 2 open, sent before all that the subscriber received: lost, or older than its subscription",
+        "g received nothing of stream://others: not audited; --destination NAME audits what it should read",
+    ]
+
+
+def test_what_a_subscriber_should_read_is_judged_if_it_is_named(spark: SparkSession) -> None:
+    rows, named = rows_of(spark, streams_of_one_group()), ("stream://others",)
+    wanted = Expectations(drained=True, subscriber="g", destinations=named)
+    found = report(histories(events(rows, "g", named)), wanted=wanted)
+    assert [row["destination"] for row in found.destinations] == ["stream://others"]
+    assert found.reasons == [
+        "stream://others: 7 lost: committed, without an end, and more than the 0 that are left according to --drained"
+    ]
+
+
 def test_what_is_no_ledger_is_refused(spark: SparkSession) -> None:
     with pytest.raises(InvalidArgument, match="no column destination, event"):
         events(spark.range(1))
@@ -153,7 +187,7 @@ def test_bit_by_bit_is_the_same_and_a_batch_that_died_does_not_count_twice(
     def take_in() -> None:
         schema = spark.read.parquet(str(tmp_path / "ledger")).schema
         stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "ledger"))
-        start_audit(stream, work, delay=1.0).awaitTermination()
+        start_audit(events(stream), work, delay=1.0).awaitTermination()
 
     def die(*_: object) -> DataFrame:
         raise RuntimeError("died between its two writes")

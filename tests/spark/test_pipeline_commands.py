@@ -204,6 +204,7 @@ def test_missing_files_are_an_error_that_names_them(
         (("audit", "--parquet", "x", "--store", "lmdb:///y"), "one of --url, --store, --parquet"),
         (("audit", "--parquet", "x", "--follow", "1s"), "--follow needs --work"),
         (("audit", "--parquet", "x", "--browse", "orders"), "--browse needs --url or --store"),
+        (("audit", "--parquet", "x", "--destination", "stream://s"), "--destination stream://s needs --subscriber"),
         (("audit", "--parquet", "x", "--depth", "orders=many"), "not a number of messages"),
         (("audit", "--parquet", "x", "--window", "soon"), "is not a duration"),
         (("archive", "d"), "give --destination NAME or --ledger"),

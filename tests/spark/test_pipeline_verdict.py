@@ -9,7 +9,7 @@ from quire.spark.pipelines.judgement import COUNTS
 
 
 def row(destination: str = "queue://orders", /, **counts: int) -> dict[str, Any]:
-    return {"destination": destination} | dict.fromkeys(COUNTS, 0) | counts
+    return {"destination": destination} | dict.fromkeys((*COUNTS, "before"), 0) | counts
 
 
 def verdict(*rows: dict[str, Any], wanted: Expectations | None = None, late: int = 0) -> AuditReport:
@@ -48,7 +48,9 @@ def test_open_messages_are_not_lost_until_somebody_says_what_is_there() -> None:
     compared = verdict(counted, wanted=Expectations({"queue://orders": 1}))
     assert (compared.verdict, compared.sentence) == (Verdict.NOT_OK, "NOT OK: 2 lost, 1 open")
     assert (compared.total["open"], compared.total["lost"]) == (1, 2)
-    assert compared.reasons == ["queue://orders: 2 lost: committed, without an end, and not in the destination"]
+    assert compared.reasons == [
+        "queue://orders: 2 lost: committed, without an end, and more than the 1 that are left according to --depth 1"
+    ]
 
 
 def test_a_depth_that_fits_proves_that_nothing_is_lost() -> None:
@@ -70,6 +72,14 @@ def test_more_than_the_ledger_knows_is_noted() -> None:
 def test_drained_is_a_depth_of_zero_where_none_is_given() -> None:
     rows = (row(open=1), row("queue://other", open=2))
     assert verdict(*rows, wanted=Expectations({"queue://other": 2}, drained=True)).total["lost"] == 1
+
+
+def test_what_was_looked_for_is_not_there_and_what_is_beyond_a_depth_is_said_to_be_so() -> None:
+    report = verdict(row(committed=5, open=2, lost=3), wanted=Expectations(drained=True))
+    assert report.reasons == [
+        "queue://orders: 3 lost: committed, without an end, and not in the destination",
+        "queue://orders: 2 lost: committed, without an end, and more than the 0 that are left according to --drained",
+    ]
 
 
 @pytest.mark.parametrize("fault", ["lost", "duplicated_flagged", "duplicated_unflagged", "out_of_order"])

@@ -43,16 +43,14 @@ EXIT_CODES = {Verdict.OK: 0, Verdict.NOT_OK: 1, Verdict.NO_FAULT: 6}
 class AuditOptions:
     """How to audit; durations are in seconds.
 
-    With ``browse`` the messages of these destinations are looked for. With ``subscriber`` its deliveries of topics and
-    streams are judged too. With ``work``, a directory, the audit goes on where it was there, else it reads the ledger
-    as it is now; with ``follow`` it looks for more so often. With ``alert_to`` each new fault is sent to this
-    destination of the place's broker.
+    With ``browse`` the messages of these destinations are looked for. With ``work``, a directory, the audit goes on
+    where it was there, else it reads the ledger as it is now; with ``follow`` it looks for more so often. With
+    ``alert_to`` each new fault is sent to this destination of the place's broker.
     """
 
     wanted: Expectations
     window: float = 60.0
     browse: tuple[str, ...] = ()
-    subscriber: str | None = None
     work: str | None = None
     follow: float | None = None
     delay: float = 10.0
@@ -61,11 +59,18 @@ class AuditOptions:
 
 @click.command(cls=PipelineCommand)
 @place_options
+@click.option(
+    "--destination",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="Audit this destination only. May be repeated. By default all of the ledger.",
+)
 @click.option("--window", callback=duration, default="1m", show_default=True, help="The length of a window.")
 @click.option(
     "--depth", "depths", metavar="NAME=N", multiple=True, help="The number of messages in a destination at the end."
 )
-@click.option("--drained", is_flag=True, help="Destinations without --depth are empty at the end.")
+@click.option("--drained", is_flag=True, help="Destinations without --depth have nothing left at the end.")
 @click.option("--browse", metavar="NAME", multiple=True, help="Search this queue for the open messages.")
 @click.option(
     "--any-order",
@@ -88,9 +93,9 @@ class AuditOptions:
 @output_option
 @click.pass_context
 def audit(
-    context: click.Context, place: Place, window: float, depths: tuple[str, ...], drained: bool,
-    browse: tuple[str, ...], any_order: bool, subscriber: str | None, work: str | None, follow: float | None,
-    delay: float, alert_to: str | None, page: Path | None, cores: int, memory: str, output: str,
+    context: click.Context, place: Place, names: tuple[str, ...], window: float, depths: tuple[str, ...],
+    drained: bool, browse: tuple[str, ...], any_order: bool, subscriber: str | None, work: str | None,
+    follow: float | None, delay: float, alert_to: str | None, page: Path | None, cores: int, memory: str, output: str,
 ) -> None:  # fmt: skip
     """Audit a delivery ledger: was every message delivered, in order, once?
 
@@ -109,9 +114,12 @@ def audit(
         raise click.UsageError(
             "--browse needs --url or --store: Parquet files do not say which messages a queue has now"
         )
-    wanted = Expectations(_depths(depths), drained, any_order)
-    names = tuple(str(written(name)) for name in browse)
-    how = AuditOptions(wanted, window, names, subscriber, work, follow, delay, alert_to and str(written(alert_to)))
+    destinations = tuple(str(written(name)) for name in names)
+    if subscriber is None and (many := [name for name in destinations if not name.startswith("queue://")]):
+        raise click.UsageError(f"--destination {many[0]} needs --subscriber, whose deliveries are audited")
+    wanted = Expectations(_depths(depths), drained, any_order, subscriber, destinations)
+    there = tuple(str(written(name)) for name in browse)
+    how = AuditOptions(wanted, window, there, work, follow, delay, alert_to and str(written(alert_to)))
     found = run(start_session("audit", cores, memory), place, how)
     if page:
         from quire.spark.pipelines.pages import audit_page
@@ -133,7 +141,7 @@ def run(spark: SparkSession, place: Place, options: AuditOptions) -> AuditReport
         messages, seen = _taken_in(spark, place, options, options.work)
     else:
         ledger = place.read(spark, LEDGER, minPartitions=str(spark.sparkContext.defaultParallelism))
-        messages = histories(events(ledger, options.subscriber))
+        messages = histories(events(ledger, options.wanted.subscriber, options.wanted.destinations))
     with live(spark, "auditing"):
         return report(
             messages, window=options.window, remaining=remaining, wanted=options.wanted, seen=seen, delay=options.delay
@@ -150,16 +158,13 @@ def _remaining(spark: SparkSession, place: Place, names: tuple[str, ...]) -> Rem
 
 def _taken_in(spark: SparkSession, place: Place, options: AuditOptions, work: str) -> tuple[DataFrame, Seen]:
     """The histories of a ledger that is read as a stream, after the next part of it."""
-    ledger, alerts = place.read_stream(spark, LEDGER), None
+    wanted, alerts = options.wanted, None
     if options.alert_to is not None:
         target = place.target() | {"destination": options.alert_to}
-        alerts = Alerts(work, target, any_order=options.wanted.any_order)
+        alerts = Alerts(work, target, any_order=wanted.any_order)
+    read = events(place.read_stream(spark, LEDGER), wanted.subscriber, wanted.destinations)
     with live(spark, "reading the ledger"):
-        wait_for(
-            start_audit(
-                ledger, work, delay=options.delay, every=options.follow, subscriber=options.subscriber, alerts=alerts
-            )
-        )
+        wait_for(start_audit(read, work, delay=options.delay, every=options.follow, alerts=alerts))
     return taken_in(spark, work)
 
 

@@ -1,5 +1,6 @@
 """From histories to the report: counts by destination and by window, and the slowest consumers."""
 
+from collections.abc import Collection
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -10,7 +11,17 @@ from pyspark.sql import functions as F
 from quire.spark.pipelines.audit_report import AuditReport, Expectations, Row, compared
 from quire.spark.pipelines.audit_stream import Seen
 from quire.spark.pipelines.files import plain_rows
-from quire.spark.pipelines.judgement import COUNTS, LATENCIES, Remaining, consumers, disordered, judged, sums
+from quire.spark.pipelines.judgement import (
+    COUNTS,
+    LATENCIES,
+    Remaining,
+    consumers,
+    disordered,
+    judged,
+    received,
+    subscribed,
+    sums,
+)
 
 SLOWEST = 20
 """How many consumers a report names."""
@@ -31,19 +42,36 @@ def report(
     """Audit histories. Durations are in seconds; ``seen`` and ``delay`` are those of a ledger read as a stream."""
     # What was kept in memory would lie between the pages of sorts, for which a small heap then has no room.
     histories = histories.persist(StorageLevel.DISK_ONLY)
-    messages = judged(histories, remaining).persist(StorageLevel.DISK_ONLY)
+    wanted = wanted or Expectations()
+    known, left_out = _subscribed(histories, wanted.destinations)
+    messages = judged(known, remaining).persist(StorageLevel.DISK_ONLY)
     try:
-        measures = messages.unionByName(disordered(histories), allowMissingColumns=True)
+        measures = messages.unionByName(disordered(known), allowMissingColumns=True)
         start = F.window("at", f"{round(window * 1000)} milliseconds")["start"]
         rows = _counted(measures.withColumn("start", F.unix_millis(start)))
         watermark = seen.watermark(delay) if seen else None
-        late, wanted = seen.late if seen else 0, wanted or Expectations()
+        late = seen.late if seen else 0
         found = [_window(row, window, watermark) for row in reversed(rows.windows)]
         slowest = plain_rows(consumers(messages).limit(SLOWEST))
-        return compared(rows.total, rows.destinations, found, slowest, late, wanted)
+        return compared(rows.total, rows.destinations, found, slowest, late, wanted, left_out)
     finally:
         messages.unpersist()
         histories.unpersist()
+
+
+def _subscribed(histories: DataFrame, named: Collection[str]) -> tuple[DataFrame, list[str]]:
+    """The histories without those of topics and streams of which the subscriber received nothing, and their names.
+
+    One that is named (``--destination``) is judged from its beginning then.
+    """
+    extents = received(histories)
+    if not extents:
+        return histories, []
+    read = {extent.destination for extent in extents if extent.first is not None}
+    judged = [extent for extent in extents if extent.destination in read]
+    judged += [extent._replace(first=0) for extent in extents if extent.destination in {*named} - read]
+    left_out = {extent.destination for extent in extents} - {extent.destination for extent in judged}
+    return subscribed(histories, judged), sorted(left_out)
 
 
 class _Counted(NamedTuple):
@@ -71,7 +99,7 @@ def _counted(measures: DataFrame) -> _Counted:
     return _Counted(total, destinations, windows)
 
 
-_NOTHING: Row = dict.fromkeys(COUNTS, 0) | dict.fromkeys(LATENCIES)
+_NOTHING: Row = dict.fromkeys((*COUNTS, "before"), 0) | dict.fromkeys(LATENCIES)
 """The counts of a ledger without events."""
 
 

@@ -11,6 +11,10 @@ PROBLEMS = ("lost", "duplicated_flagged", "duplicated_unflagged", "out_of_order"
 """The counts of what is not as it should be."""
 
 
+_NAMED = 10
+"""How many of the destinations that were left out a note names."""
+
+
 class Verdict(StrEnum):
     """What an audit says in the end."""
 
@@ -24,11 +28,16 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Expectations:
-    """What an audit expects: the depths of destinations (``drained``: 0 for all others), and whether order counts."""
+    """What an audit expects: the depths of destinations (``drained``: 0 for all others), and whether order counts.
+
+    ``subscriber`` is whose deliveries of topics and streams are judged; with ``destinations`` only these are.
+    """
 
     depths: Mapping[str, int] = field(default_factory=dict)
     drained: bool = False
     any_order: bool = False
+    subscriber: str | None = None
+    destinations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,39 +111,54 @@ _EXCEPTIONS = {
 
 
 def compared(
-    total: Row, destinations: Sequence[Row], windows: list[Row], consumers: list[Row], late: int, wanted: Expectations
-) -> AuditReport:
-    rows, notes = list[Row](), list[str]()
+    total: Row, destinations: Sequence[Row], windows: list[Row], consumers: list[Row], late: int, wanted: Expectations,
+    left_out: Sequence[str] = (),
+) -> AuditReport:  # fmt: skip
+    """The report: what was counted, compared with what is expected; ``left_out`` names what was not counted."""
+    rows, notes, reasons = list[Row](), list[str](), list[str]()
     for row in destinations:
         depth = wanted.depths.get(row["destination"], 0 if wanted.drained else None)
-        rows.append(row if depth is None else _with_depth(row, depth, notes))
+        compared = row if depth is None else _with_depth(row, depth, notes)
+        rows.append(compared)
+        reasons += _reasons(compared, compared["lost"] - row["lost"], wanted)
     sums = {name: sum(row[name] for row in rows) for name in ("open", "lost")}
-    unknown = wanted.depths.keys() - {row["destination"] for row in rows}
+    unknown = {*wanted.depths, *wanted.destinations} - {*left_out, *[row["destination"] for row in rows]}
     notes += [f"the ledger has no events of {name}" for name in sorted(unknown)]
-    reasons = [reason for row in rows for reason in _reasons(row, wanted)]
     if not any(row["committed"] for row in rows):
         reasons.append("the ledger has no committed messages: nothing is proved")
     for row in rows:
         notes += _notes(row)
+    if left_out:
+        names = ", ".join([*left_out[:_NAMED], *(["..."] if len(left_out) > _NAMED else [])])
+        who = wanted.subscriber or "the subscriber"
+        notes.append(f"{who} received nothing of {names}: not audited; --destination NAME audits what it should read")
     if late:
         notes.append(f"{late} events arrived later than the delay allows; the audit includes them")
     return AuditReport(total | sums, rows, windows, consumers, late, reasons, notes, wanted.any_order)
 
 
 def _with_depth(row: Row, depth: int, notes: list[str]) -> Row:
-    """A destination's counts when it is known how many messages it still has: how many are lost, but not which."""
-    if depth > row["open"]:
-        more = depth - row["open"]
+    """A destination's counts when it is known how many messages it still has: how many are lost, but not which.
+
+    What precedes all that a subscriber received stays open: it may have subscribed later.
+    """
+    waiting = row["open"] - row["before"]
+    if depth > waiting:
         notes.append(
-            f"{row['destination']} has {more} more messages than are open in the ledger, which may have begun later"
+            f"{row['destination']} has {depth - waiting} more messages than are open in the ledger, which may have "
+            "begun later"
         )
-    missing = max(row["open"] - depth, 0)
+    missing = max(waiting - depth, 0)
     return row | {"open": row["open"] - missing, "lost": row["lost"] + missing, "depth": depth}
 
 
-def _reasons(row: Row, wanted: Expectations) -> list[str]:
+def _reasons(row: Row, missing: int, wanted: Expectations) -> list[str]:
+    """What is wrong with a destination; ``missing`` of its lost messages are in excess of its depth."""
+    depth = row.get("depth")
+    option = f"--depth {depth}" if row["destination"] in wanted.depths else "--drained"
     found = [
-        (row["lost"], "lost: committed, without an end, and not in the destination"),
+        (row["lost"] - missing, "lost: committed, without an end, and not in the destination"),
+        (missing, f"lost: committed, without an end, and more than the {depth} that are left according to {option}"),
         (row["duplicated_unflagged"], "delivered again without the redelivered flag"),
         (row["duplicated_flagged"], "delivered again after their acknowledgement, with the redelivered flag"),
         (0 if wanted.any_order else row["out_of_order"], "delivered out of order"),
@@ -147,9 +171,10 @@ def _notes(row: Row) -> list[str]:
         (max(row["sent"] - row["committed"], 0), "sent but not committed: the broker confirmed none of them"),
         (row["earlier"], "older than the ledger: the audit does not check their ends"),
         (
-            0 if "depth" in row else row["open"],
+            0 if "depth" in row else row["open"] - row["before"],
             "open; with --depth, --drained or --browse the audit tells whether they are lost",
         ),
+        (row["before"], "open, sent before all that the subscriber received: lost, or older than its subscription"),
         (row["redelivered"], "deliveries with the redelivered flag: a consumer may have received the message before"),
         (row["dead_lettered"], "dead-lettered"),
         (row["expired"], "expired"),

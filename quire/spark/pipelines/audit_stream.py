@@ -7,11 +7,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from quire.spark.pipelines import ledger as ledger_rows
+from quire.spark.pipelines import ledger
 from quire.spark.pipelines.audit_alerts import Alerts
 from quire.spark.pipelines.files import read_or_none, start_batches
 from quire.spark.pipelines.histories import SCHEMA, histories, merged
-from quire.spark.pipelines.ledger import MESSAGE, events
+from quire.spark.pipelines.ledger import MESSAGE
 
 
 class Seen(NamedTuple):
@@ -27,10 +27,9 @@ class Seen(NamedTuple):
 
 
 def start_audit(
-    ledger: DataFrame, work: str, *, delay: float = 10.0, every: float | None = None, subscriber: str | None = None,
-    alerts: Alerts | None = None,
-) -> StreamingQuery:  # fmt: skip
-    """Read a ledger from where the last query ended; every so many seconds, or with None until all is read."""
+    events: DataFrame, work: str, *, delay: float = 10.0, every: float | None = None, alerts: Alerts | None = None
+) -> StreamingQuery:
+    """Read the events of a ledger from where the last query ended; every so many seconds, or until all is read."""
 
     def take(batch: DataFrame, number: int) -> None:
         batch.persist(StorageLevel.DISK_ONLY)
@@ -45,14 +44,14 @@ def start_audit(
         finally:
             batch.unpersist()
 
-    return start_batches(events(ledger, subscriber), take, f"{work}/checkpoint", every)
+    return start_batches(events, take, f"{work}/checkpoint", every)
 
 
 def taken_in(spark: SparkSession, work: str) -> tuple[DataFrame, Seen]:
     """The histories of all messages in an audit's directory, one row per message, and what it has seen."""
     batches = read_or_none(spark, f"{work}/seen")
     if batches is None:
-        return histories(events(spark.createDataFrame([], ledger_rows.SCHEMA))), Seen(0, 0, None)
+        return histories(ledger.events(spark.createDataFrame([], ledger.SCHEMA))), Seen(0, 0, None)
     last = batches.orderBy(F.col("batch").desc()).first()
     assert last is not None
     return merged(spark.read.schema(SCHEMA).parquet(f"{work}/histories")), Seen(last.events, last.late, last.latest)

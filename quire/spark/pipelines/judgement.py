@@ -1,12 +1,12 @@
 """What histories say: how each message ended, what came twice, what came out of order, how long it took."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from quire.spark.pipelines.ledger import MESSAGE
+from quire.spark.pipelines.ledger import MANY_SUBSCRIBERS, MESSAGE
 
 COUNTS: Final = (
     "sent", "committed", "earlier", "delivered", "acknowledged", "dead_lettered", "expired", "removed", "open", "lost",
@@ -48,6 +48,31 @@ class Remaining(NamedTuple):
     taken: int
 
 
+class Extent(NamedTuple):
+    """A partition of a topic or stream, and the lowest sequence that its subscriber received; None for nothing."""
+
+    destination: str
+    partition: int
+    first: int | None
+
+
+def received(histories: DataFrame) -> list[Extent]:
+    """What the subscriber of an audit received of each partition of topics and streams in a ledger."""
+    is_received = (F.size("dispatches") > 0) | F.col("acknowledged_at").isNotNull()
+    lanes = histories.where(F.col("destination").rlike(MANY_SUBSCRIBERS)).groupBy("destination", "partition")
+    return [Extent(*row) for row in lanes.agg(F.min(F.when(is_received, F.col("sequence")))).collect()]
+
+
+def subscribed(histories: DataFrame, extents: Sequence[Extent]) -> DataFrame:
+    """The histories of queues and of these partitions; ``is_before``: the message precedes all that was received."""
+    lanes = histories.sparkSession.createDataFrame(list(extents), "destination string, partition int, first bigint")
+    is_many = F.col("destination").rlike(MANY_SUBSCRIBERS)
+    read = lanes.withColumn("is_read", F.lit(True))
+    known = histories.join(F.broadcast(read), ["destination", "partition"], "left").where(~is_many | F.col("is_read"))
+    is_before = is_many & F.coalesce(F.col("sequence") < F.col("first"), F.lit(True))
+    return known.withColumn("is_before", is_before).drop("first", "is_read")
+
+
 def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFrame:
     """Judge the history of each message: a row per message.
 
@@ -55,8 +80,10 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
     message that it is lost. It is *lost* if its destination was looked at (``remaining``), and it was not there.
 
     ``at`` is when it was committed, or first seen; ``consumer`` had it last. There is a column for each of ``COUNTS``
-    but the last, and for each of ``LATENCIES`` in milliseconds.
+    but the last, and for each of ``LATENCIES`` in milliseconds. ``before``: it is open, and precedes all that the
+    subscriber received (``subscribed``).
     """
+    is_before = F.col("is_before") if "is_before" in histories.columns else F.lit(False)
     messages = _with_is_gone(histories.withColumn("ended_as", _end()), remaining)
     known = F.col("committed_at").isNotNull()
     without_end = known & F.col("ended_as").isNull()
@@ -74,6 +101,7 @@ def judged(histories: DataFrame, remaining: Remaining | None = None) -> DataFram
         _one("delivered", known & delivered),
         *[_one(name, known & (F.col("ended_as") == name)) for name in _ENDS],
         _one("open", without_end & ~F.col("is_gone")),
+        _one("before", without_end & ~F.col("is_gone") & is_before),
         _one("lost", without_end & F.col("is_gone")),
         F.size(F.filter("dispatches", lambda dispatch: dispatch["flagged"])).cast("bigint").alias("redelivered"),
         F.size(F.filter("dispatches", is_again_flagged)).cast("bigint").alias("duplicated_flagged"),
@@ -125,7 +153,7 @@ def counted(measures: DataFrame, *by: Column | str) -> DataFrame:
 
 def sums() -> list[Column]:
     """The same as aggregates."""
-    counts = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in COUNTS]
+    counts = [F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in (*COUNTS, "before")]
     return counts + [_percentiles(name) for name in LATENCIES]
 
 
