@@ -50,9 +50,19 @@ def parse_duration(text: str | float) -> float:
     return float(Decimal(found.group(1)) * _SECONDS[found.group(2).lower()])
 
 
+_IN_SECONDS = range(100_000_000, 100_000_000_000)
+"""Times from 1973 to 5138 in seconds; in milliseconds they were before March 1973."""
+
+
+class TimeInSeconds(ValueError):
+    """A time in seconds where milliseconds are meant; the text says so."""
+
+
 def parse_time(text: str) -> int:
-    """Read a time."""
+    """Read a time. A number of milliseconds that would be a time of our days in seconds is refused."""
     if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS:
+        if int(text) in _IN_SECONDS:
+            raise TimeInSeconds(f"{text} is a time in seconds: write it in milliseconds, as {text}000")
         return int(text)
     try:
         time = datetime.fromisoformat(text)

@@ -29,6 +29,7 @@ from quire.spark.option_kinds import (
     NamePattern,
     Offsets,
 )
+from quire.units import TimeInSeconds
 
 
 class Use(StrEnum):
@@ -236,10 +237,9 @@ class Options:
             try:
                 values[attribute] = option.kind.parse(text)
             except (ValueError, OverflowError) as error:
-                raise InvalidArgument(
-                    f"the option {option.name} is {_shown(option, text)}: it must be {option.kind.allowed}",
-                    option=option.name,
-                ) from error
+                why = str(error) if isinstance(error, TimeInSeconds) else f"it must be {option.kind.allowed}"
+                shown = f"the option {option.name} is {_shown(option, text)}"
+                raise InvalidArgument(f"{shown}: {why}", option=option.name) from error
         options = cls(**values)
         if use in _READS:
             options._check_source(use)

@@ -172,6 +172,17 @@ def test_a_value_that_is_none_is_refused_with_what_is_allowed(name: str, text: s
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("startingTimestamp", "1795689535"), ("startingOffsetsByTimestamp", '{"a": {"0": 1795689535}}')],
+)
+def test_a_time_in_seconds_is_refused_with_a_hint(name: str, text: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        Options.of({name: text}, Use.READ)
+    assert str(caught.value).startswith(f"the option {name} is ")
+    assert "1795689535 is a time in seconds: write it in milliseconds, as 1795689535000" in str(caught.value)
+
+
 def test_every_option_says_what_it_is_for() -> None:
     for option in OPTIONS.values():
         assert option.uses
