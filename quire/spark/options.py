@@ -246,6 +246,13 @@ class Options:
             options._check_positions(use)
         return options
 
+    def includes(self, destination: Destination, partition: int) -> bool:
+        """Whether a read is of a partition, if it exists."""
+        if self.assign is not None:
+            return any([name.is_of(destination) and partition in part for name, part in self.assign.items()])
+        named = self.subscribe if self.subscribe_pattern is None else (self.subscribe_pattern,)
+        return any([name.is_of(destination) for name in named or ()])
+
     def starting_time(self, destination: Destination, partition: int) -> int | None:
         """The time at which a read of a partition begins; None if no option gives one."""
         return _time_of(self.starting_timestamp, self.starting_offsets_by_timestamp, destination, partition)

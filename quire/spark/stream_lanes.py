@@ -1,7 +1,7 @@
 """The partitions of the streams that a query reads, as they are at one moment, and where they begin and end."""
 
 from quire.arrow.bulk_requests import LaneStates
-from quire.destination import DestinationKind
+from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidArgument
 from quire.spark.admission import Backlog
 from quire.spark.lanes import Lanes
@@ -71,7 +71,8 @@ class StreamLanes:
 
     def _check_known(self, position: Position) -> None:
         for place in position.offsets.keys() - self.partitions.keys():
-            self._losses.found(f"{place} does not exist any more, or the read no longer includes it")
+            if self._options.includes(Destination(DestinationKind.STREAM, place.stream), place.partition):
+                self._losses.found(f"{place} does not exist any more")
 
     def _begin(self, place: Place, position: Position) -> int:
         if self._is_replaced(place.stream, position):

@@ -366,6 +366,33 @@ def test_a_stream_that_came_with_a_micro_batch_and_is_gone_before_it_is_run_agai
         source.partitions(start, end)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"subscribe": "{a},{b}"}, {"subscribe": "{b}"}),
+        ({"subscribePattern": "{root}.>"}, {"subscribePattern": "{root}.b.*"}),
+        ({"assign": '{{"{a}": [0], "{b}": [0, 1]}}'}, {"assign": '{{"{b}": [0]}}'}),
+    ],
+)
+def test_what_a_query_is_no_longer_to_read_is_no_loss(
+    broker: RunningBroker, before: dict[str, str], after: dict[str, str]
+) -> None:
+    root = f"left{next(NUMBERS)}"
+    names = {"root": root, "a": f"{root}.a", "b": f"{root}.b.b"}
+    for name in (names["a"], names["b"]):
+        broker.create(name, 2)
+        broker.send(name, 3)
+    first, second = [
+        reader(broker, "", **{option: text.format(**names) for option, text in given.items()})
+        for given in (before, after)
+    ]
+    kept = latest(first, first.initialOffset())
+    broker.send(names["b"], 2)
+    end = latest(second, kept)
+    assert [*offsets(end)] == [names["b"]]
+    assert read(second, kept, end) == [(0, 4), (0, 5)]
+
+
 def test_a_stream_that_was_made_anew_while_nothing_was_in_it_is_read_from_its_beginning(
     broker: RunningBroker, stream: str
 ) -> None:
