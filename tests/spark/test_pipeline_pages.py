@@ -22,6 +22,9 @@ def drawn(url: str) -> ElementTree.Element:
     return ElementTree.fromstring(b64decode(image))
 
 
+COUNTED = ("committed", "dead lettered", "open", "redelivered")
+
+
 def texts(image: ElementTree.Element) -> list[str | None]:
     return [element.text for element in image.iter(f"{SVG}text")]
 
@@ -36,7 +39,7 @@ def paths(image: ElementTree.Element, kind: str) -> list[list[tuple[float, float
 def test_a_line_chart_is_well_formed_and_starts_at_zero() -> None:
     start = 1_700_000_000_000
     sent = {start: 0, start + 600_000: 25, start + 1_200_000: 50}
-    charts = line_chart({"sent": sent, "lost & found": {start + 300_000: 20}})
+    charts = line_chart({"sent": sent, "lost & found": {start + 300_000: 20}}, 600_000)
     assert "lost & found" in texts(drawn(charts.narrow))
     image = drawn(charts.wide)
     assert {"0", "15", "45", "22:20", "22:30", "2023-Nov-14", "sent", "lost & found"} <= set(texts(image))
@@ -47,15 +50,45 @@ def test_a_line_chart_is_well_formed_and_starts_at_zero() -> None:
     assert [round(height / heights[-1], 3) for height in heights] == [0, 0.5, 1]
 
 
+def test_a_line_has_a_gap_where_there_is_no_value() -> None:
+    image = drawn(line_chart({"sent": {0: 1, 60_000: 2, 600_000: 2, 660_000: 3, 3_600_000: 1}}, 60_000).wide)
+    groups = [group for group in image.iter(f"{SVG}g") if group.get("id", "").startswith("line2d")]
+    ways = [way.get("d", "") for group in groups for way in group.findall(f"{SVG}path")]
+    assert [way.count("M") for way in ways if way.count("L") + way.count("M") >= 4] == [3]
+
+
+def test_a_line_below_another_one_stays_visible() -> None:
+    same = {0: 5, 60_000: 7}
+    image = drawn(line_chart({"committed": same, "acknowledged": same, "open": same}, 60_000).wide)
+    styles = [way.get("style", "") for way in image.iter(f"{SVG}path") if way.get("d", "").count("L") == 1]
+    widths = [float(found[1]) for style in styles if (found := re.search(r"stroke-width: ([\d.]+)", style))]
+    lines = [width for width in widths if width >= 1.5][:3]
+    assert lines == sorted(lines, reverse=True)
+    assert len(set(lines)) == 3
+
+
+def test_a_legend_fits_a_telephone() -> None:
+    names = [f"queue://orders.europe.north.{'x' * 40}, client-{number}/subscription-{number}" for number in (1, 2)]
+    chart = line_chart({name: {0: 1, 1: 2} for name in names}, 1)
+    assert set(names) <= set(texts(drawn(chart.wide)))
+    narrow = [text for text in texts(drawn(chart.narrow)) if text and "\u2026" in text]
+    assert [len(text) <= 40 for text in narrow] == [True, True]
+    assert [text[-14:] for text in narrow] == ["subscription-1", "subscription-2"]
+    counts = line_chart({name: {0: 1, 1: 2} for name in COUNTED}, 1)
+    shown = [element for element in drawn(counts.narrow).iter(f"{SVG}text") if element.text in COUNTED]
+    print([element.attrib for element in shown])
+    assert len({round(float(element.attrib["x"])) for element in shown}) == 2
+
+
 @pytest.mark.slow
 def test_charts_of_nothing_are_charts() -> None:
-    for chart in (line_chart({"sent": {}}), line_chart({"zero": {1: 0}})):
+    for chart in (line_chart({"sent": {}}, 1), line_chart({"zero": {1: 0}}, 1)):
         assert paths(drawn(chart.wide), "patch")
 
 
 def test_a_chart_shows_whatever_names_there_are() -> None:
     names = ["$\\frac$ and $x$", "control \x1b[1m\n", "日本", "&amp;</svg><script>"]
-    shown = texts(drawn(line_chart({name: {1: 1, 2: 2} for name in names}).wide))
+    shown = texts(drawn(line_chart({name: {1: 1, 2: 2} for name in names}, 1).wide))
     assert shown[-4:] == ["$\\frac$ and $x$", "control \\x1b[1m\\n", "日本", "&amp;</svg><script>"]
 
 

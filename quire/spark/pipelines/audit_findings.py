@@ -1,6 +1,7 @@
 """From histories to the report: counts by destination and by window, and the slowest consumers."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ def report(
         late = seen.late if seen else 0
         found = [_window(row, window, watermark) for row in reversed(rows.windows)]
         slowest = plain_rows(consumers(messages).limit(SLOWEST))
-        return compared(rows.total, rows.destinations, found, slowest, late, wanted, left_out)
+        return replace(compared(rows.total, rows.destinations, found, slowest, late, wanted, left_out), window=window)
     finally:
         messages.unpersist()
         histories.unpersist()

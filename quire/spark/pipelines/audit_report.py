@@ -45,7 +45,8 @@ class AuditReport:
     """What an audit found: counts and latencies, as lists of percentiles in milliseconds or None.
 
     ``windows`` has them for each ``destination`` and ``start``; ``final`` says whether one is over. ``consumers``
-    begins with the slowest. ``late`` events came later than the delay allows; they are judged all the same.
+    begins with the slowest; ``window`` is the length of a window in seconds. ``late`` events came later than the delay
+    allows; they are judged all the same.
     """
 
     total: Row
@@ -56,6 +57,7 @@ class AuditReport:
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     any_order: bool = False
+    window: float = 60.0
 
     @property
     def verdict(self) -> Verdict:

@@ -4,6 +4,7 @@ import warnings
 from base64 import b64encode
 from collections.abc import Mapping
 from io import BytesIO
+from math import nan
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -20,8 +21,11 @@ _SETTINGS: Any = {"svg.fonttype": "none", "text.parse_math": False, "date.conver
 _TIME = "datetime64[ms]"
 _MARGIN_MS = 60_000
 
-_LEGEND, _SYMBOL = 13, 5
-"""How many characters of a legend fit into an inch, and how many the symbol before a name takes."""
+_EMS, _CHARACTER, _SYMBOL = 7.2, 0.6, 4.8
+"""How many ems of a legend's letters an inch has; how many of them a character takes, and what is beside a name."""
+
+_THINNEST, _THINNER = 1.5, 0.7
+"""How wide the last line is, and how much wider each one before it: what is below another one stays visible."""
 
 
 class Size(NamedTuple):
@@ -42,16 +46,21 @@ class Chart(NamedTuple):
     narrow: str
 
 
-def line_chart(series: Mapping[str, Mapping[int, int]]) -> Chart:
-    """Lines over time: by name, the values at times in milliseconds since the epoch."""
+def line_chart(series: Mapping[str, Mapping[int, int]], step: int) -> Chart:
+    """Lines over time: by name, the values at times in milliseconds since the epoch.
+
+    Where a line has no value for longer than a step, in milliseconds, it has a gap.
+    """
     with matplotlib.rc_context(_SETTINGS):
-        return Chart(_lines(series, WIDE), _lines(series, NARROW))
+        return Chart(_lines(series, step, WIDE), _lines(series, step, NARROW))
 
 
-def _lines(series: Mapping[str, Mapping[int, int]], size: Size) -> str:
+def _lines(series: Mapping[str, Mapping[int, int]], step: int, size: Size) -> str:
     figure, axes = _empty(size)
-    for name, points in series.items():
-        axes.plot(np.array(list(points), _TIME), list(points.values()), marker=".", label=printable(name))
+    for place, (name, points) in enumerate(series.items(), 1):
+        times, values = _with_gaps(points, step)
+        width = _THINNEST + _THINNER * (len(series) - place)
+        axes.plot(np.array(times, _TIME), values, marker=".", linewidth=width, label=_shortened(printable(name), size))
     axes.set_ylim(0, max([1.0, *[value * 1.1 for points in series.values() for value in points.values()]]))
     if times := [millis for points in series.values() for millis in points]:
         ends = np.array([min(times) - _MARGIN_MS, max(times) + _MARGIN_MS], _TIME)
@@ -59,9 +68,32 @@ def _lines(series: Mapping[str, Mapping[int, int]], size: Size) -> str:
     axes.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.grid(axis="y", alpha=0.3)
-    columns = round(size.width * _LEGEND) // max([1, *[len(name) + _SYMBOL for name in series]])
+    longest = max([len(_shortened(printable(name), size)) for name in series], default=0)
+    columns = int(_room(size) // (_SYMBOL + _CHARACTER * longest))
     figure.legend(loc="outside upper left", ncols=max(columns, 1), frameon=False)
     return _url(figure)
+
+
+def _with_gaps(points: Mapping[int, int], step: int) -> tuple[list[int], list[float]]:
+    times, values = list[int](), list[float]()
+    for time, value in sorted(points.items()):
+        if times and time - times[-1] > step:
+            times.append(times[-1] + step)
+            values.append(nan)
+        times.append(time)
+        values.append(value)
+    return times, values
+
+
+def _shortened(name: str, size: Size) -> str:
+    """A name that fits into the legend: the middle of a long one is left out, for names differ at their ends."""
+    most = int((_room(size) - _SYMBOL) / _CHARACTER)
+    return name if len(name) <= most else f"{name[: most // 2 - 1]}\u2026{name[-(most - most // 2) :]}"
+
+
+def _room(size: Size) -> float:
+    """How wide a legend may be, in ems: two are its edges."""
+    return size.width * _EMS - 2
 
 
 def _empty(size: Size) -> tuple[Figure, Axes]:

@@ -20,11 +20,11 @@ died alike.
 """
 
 LATENCIES: Final = {
-    "waited": "commit to dispatch",
-    "handled": "dispatch to acknowledgement",
+    "waited": "commit to delivery",
+    "handled": "delivery to acknowledgement",
     "total": "commit to acknowledgement",
 }
-"""The latencies of an audit, and what each is. With several dispatches, the first one ends the wait, and the last one
+"""The latencies of an audit, and what each is. With several deliveries, the first one ends the wait, and the last one
 before the acknowledgement begins the handling."""
 
 PERCENTILES: Final = (0.5, 0.9, 0.99, 1.0)
@@ -158,7 +158,7 @@ def sums() -> list[Column]:
 
 
 def consumers(measures: DataFrame) -> DataFrame:
-    """How long each consumer took from dispatch to acknowledgement (``handled``), the slowest first."""
+    """How long each consumer took from delivery to acknowledgement (``handled``), the slowest first."""
     handled = measures.where(F.col("handled").isNotNull()).groupBy("destination", "consumer")
     rows = handled.agg(F.count("handled").alias("acknowledged"), _percentiles("handled"))
     return rows.orderBy(rows["handled"][2].desc(), "destination", "consumer")

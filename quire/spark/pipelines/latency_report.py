@@ -29,13 +29,15 @@ class LatencyReport:
     """What was found. Each row has the latencies by name: ``count``, and percentiles in milliseconds or None.
 
     ``consumers`` begins with the slowest by the 99th percentile from delivery to acknowledgement. Windows have their
-    ``start`` in milliseconds since the epoch, ``consumer_windows`` for the consumers that the report names.
+    ``start`` in milliseconds since the epoch and a length of ``window`` seconds, ``consumer_windows`` for the consumers
+    that the report names.
     """
 
     destinations: list[Row]
     consumers: list[Row]
     windows: list[Row]
     consumer_windows: list[Row]
+    window: float = 60.0
 
 
 def report(histories: DataFrame, *, window: float = 60.0) -> LatencyReport:
@@ -54,6 +56,7 @@ def report(histories: DataFrame, *, window: float = 60.0) -> LatencyReport:
             consumers,
             _latest(percentiles(rows, "destination", start), "destination"),
             _latest(percentiles(named, "destination", "consumer", start), "destination", "consumer"),
+            window,
         )
     finally:
         rows.unpersist()

@@ -19,6 +19,9 @@ _COLOURS = {Verdict.OK: "good", Verdict.NO_FAULT: "mixed", Verdict.NOT_OK: "bad"
 _DONE = ("committed", "acknowledged", "redelivered", "dead_lettered", "expired", "removed", "open")
 _WINDOWS = 100
 _DESTINATIONS, _CONSUMERS = 10, 6
+_ANY_STEP = 1e9
+"""For values that have no gaps."""
+
 _SEPARATORS = re.compile(r"([./:_@,;=%-]+)")
 
 Drawn = Chart | dict[str, int]
@@ -32,8 +35,8 @@ def audit_page(report: AuditReport, subtitle: str) -> str:
         subtitle=subtitle,
         report=report,
         colour=_COLOURS[report.verdict],
-        done=_sums_over_time(report.windows, _DONE),
-        wrong=_sums_over_time(report.windows, report.faults),
+        done=_sums_over_time(report, _DONE),
+        wrong=_sums_over_time(report, report.faults),
         messages=messages(report),
         latencies=latencies(report),
         consumers=consumers(report),
@@ -51,7 +54,7 @@ def letters_page(report: LettersReport, subtitle: str) -> str:
             (name, {row[name]: row["count"] for row in rows[:10]}, groups(rows, name))
             for name, rows in report.groups.items()
         ],
-        times=_over_time({"dead letters": {row["start"]: row["count"] for row in report.times}}),
+        times=_over_time({"dead letters": {row["start"]: row["count"] for row in report.times}}, _ANY_STEP),
         ages={row["age"]: row["count"] for row in report.ages},
         samples=sample_table(report),
     )
@@ -69,14 +72,14 @@ def latency_page(report: LatencyReport, subtitle: str) -> str:
         destination_charts=[
             (
                 f"{row['destination']}: {LATENCIES[latency]}, in milliseconds",
-                _over_time(_of_destination(report, row, latency)),
+                _over_time(_of_destination(report, row, latency), report.window),
             )
             for row in most
             for latency in ("delivery", "handling")
             if row[latency]["count"]
         ],
         consumer_charts=[
-            (f"p99 of the slowest consumers: {LATENCIES[latency]}, in milliseconds", _over_time(series))
+            (f"p99 of the slowest consumers: {LATENCIES[latency]}, in milliseconds", _over_time(series, report.window))
             for latency in ("delivery", "handling")
             if (series := _of_consumers(report, slowest, latency))
         ],
@@ -96,20 +99,21 @@ def _of_consumers(report: LatencyReport, names: Sequence[tuple[str, str]], laten
     return found
 
 
-def _sums_over_time(rows: Sequence[Row], names: Sequence[str]) -> Drawn:
+def _sums_over_time(report: AuditReport, names: Sequence[str]) -> Drawn:
     """A chart of counts of windows, each summed over the destinations."""
-    starts = sorted({row["start"] for row in rows})
+    starts = sorted({row["start"] for row in report.windows})
     sums = {name: dict.fromkeys(starts, 0) for name in names}
-    for row in rows:
+    for row in report.windows:
         for name in names:
             sums[name][row["start"]] += row[name]
-    return _over_time({name.replace("_", " "): points for name, points in sums.items()})
+    return _over_time({name.replace("_", " "): points for name, points in sums.items()}, report.window)
 
 
-def _over_time(series: Mapping[str, Mapping[int, int]]) -> Drawn:
+def _over_time(series: Mapping[str, Mapping[int, int]], window: float) -> Drawn:
+    """A chart of values of windows of so many seconds."""
     if len({time for points in series.values() for time in points}) == 1:
         return {name: next(iter(points.values()), 0) for name, points in series.items()}
-    return line_chart(series)
+    return line_chart(series, round(window * 1000))
 
 
 def _breakable(text: object) -> Markup:
