@@ -41,7 +41,7 @@ from quire.errors.destinations import (
     UnknownProducer,
     UnknownSubscription,
 )
-from quire.errors.environment import AddressInUse, InsecureAddress, InvalidSettings, UnsupportedEnvironment
+from quire.errors.environment import AddressInUse, InsecureAddress, InvalidSettings, SparkEnded, UnsupportedEnvironment
 from quire.errors.error_table import ERRORS, ErrorEntry
 from quire.errors.quire_error import QuireError
 from quire.errors.requests import (
@@ -112,6 +112,7 @@ __all__ = [
     "ShardMoved",
     "ShardUnavailable",
     "SlowConsumer",
+    "SparkEnded",
     "StoreCorrupt",
     "StoreError",
     "StoreFull",

@@ -25,3 +25,9 @@ class UnsupportedEnvironment(QuireError):
     """A required program is missing or too old."""
 
     code = "unsupported-environment"
+
+
+class SparkEnded(QuireError):
+    """The Java process of a pipeline ended before its work was done."""
+
+    code = "spark-ended"

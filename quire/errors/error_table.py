@@ -143,6 +143,9 @@ ERRORS: dict[str, ErrorEntry] = {
     "broker-standby": ErrorEntry(503, 4, True, "Use the broker that has the store, or wait until this one takes over."),
     "insecure-address": ErrorEntry(400, 2, False, "Bind to loopback, or accept the risk with --insecure."),
     "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0."),
+    "spark-ended": ErrorEntry(
+        500, 1, False, "Give Spark more memory with `--memory`, or free memory of the machine, then run it again."
+    ),
     "unsupported-environment": ErrorEntry(500, 1, False, "Install the program that the text names, then try again."),
     "internal-error": ErrorEntry(500, 1, False, "This is a defect in Quire: please report it with the broker's log."),
 }  # fmt: skip

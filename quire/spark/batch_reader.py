@@ -4,6 +4,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from quire.arrow.conditions import Condition
@@ -18,6 +19,27 @@ from quire.spark.planning.selection import named, select
 from quire.spark.planning.tasks import tasks
 from quire.spark.schema import shaped
 from quire.spark.source import Source
+
+SAMPLE = "quire.sample"
+"""The property of a Spark job whose tasks are to read so many bytes of messages only, more or less.
+
+A reader that Spark leaves before its end, as for ``limit``, has a broken pipe, and Spark prints its trace.
+"""
+
+
+def sampled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What a task reads: all, or the beginning, if its job takes a sample."""
+    context = TaskContext.get()
+    wanted = None if context is None else context.getLocalProperty(SAMPLE)
+    if not wanted:
+        yield from batches
+        return
+    left = int(wanted)
+    for batch in batches:
+        yield batch
+        left -= batch.nbytes
+        if left <= 0:
+            return
 
 
 class Task(InputPartition):
@@ -50,6 +72,9 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
+        yield from sampled(self._read(partition))
+
+    def _read(self, partition: Task) -> Iterator[pa.RecordBatch]:
         with explaining(), self._source.reader() as read:
             for part in partition.parts:
                 is_stream = part.destination.startswith(f"{DestinationKind.STREAM}://")

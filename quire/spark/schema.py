@@ -12,6 +12,12 @@ from quire.spark.option_kinds import Headers
 
 HEADERS = "headers"
 
+CAUSE = "dlqDeliveryFailureCause"
+"""The header of a dead letter that says why it is one."""
+
+ORIGIN = "original-destination"
+"""The header that says where it was."""
+
 _HEADERS_ARRAY = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """The headers as Kafka's source has them."""
 

@@ -16,7 +16,7 @@ from quire.destination import DestinationKind
 from quire.errors import QuireError
 from quire.logs import event
 from quire.spark.admission import Backlog, Limits, default_limit
-from quire.spark.batch_reader import Task
+from quire.spark.batch_reader import Task, sampled
 from quire.spark.explaining import explaining
 from quire.spark.losses import Losses
 from quire.spark.online.broker import Broker
@@ -130,6 +130,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
+        yield from sampled(self._read(partition))
+
+    def _read(self, partition: Task) -> Iterator[pa.RecordBatch]:
         with explaining():
             for part in partition.parts:
                 batches = self._source.read(part, self._columns, whole=self._options.fail_on_data_loss)

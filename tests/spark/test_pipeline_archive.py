@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import SparkRuntimeException
 from pyspark.sql import DataFrame, SparkSession
 
 from quire.clock import ManualClock
@@ -19,6 +20,7 @@ from quire.spark.pipelines.archive_directory import ArchiveDirectory, DataFile
 from quire.spark.pipelines.archive_files import Archive
 from quire.spark.pipelines.archive_layout import Layout
 from quire.spark.pipelines.archive_list import ArchiveList
+from quire.spark.pipelines.command import told_by
 from quire.spark.pipelines.place import Place
 from tests.docs.pages import ROOT
 from tests.spark.message_rows import FIRST, frame, message
@@ -217,6 +219,57 @@ def test_files_have_the_target_size_and_the_columns_that_were_asked_for(spark: S
     assert sorted(row.offset for row in read.collect()) == list(range(1, 101, 2))
     with pytest.raises(InvalidArgument, match="is partitioned by day, hour, type, and stays so"):
         Archive(spark, str(tmp_path)).add(source)
+
+
+def test_no_row_goes_to_the_driver(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched = list[int]()
+
+    def looking(fetch: Callable[..., Any]) -> Callable[..., Any]:
+        def look(rows: DataFrame) -> Any:
+            found = fetch(rows)
+            fetched.append(len(str(found)) if isinstance(found, list) else found.nbytes)
+            return found
+
+        return look
+
+    kind = type(spark.range(1))
+    for name in ("collect", "toArrow"):
+        monkeypatch.setattr(kind, name, looking(getattr(kind, name)))
+    Archive(spark, str(tmp_path)).add(frame(spark, [message(1, value=b"x" * 100_000)]))
+    assert max(fetched) < 1000
+    assert offsets(spark, tmp_path) == [1]
+
+
+def test_a_header_that_is_too_long_for_a_directory_is_shortened_and_two_of_them_stay_apart(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    values = ["x" * 300, "x" * 299 + "y", "/" * 84, "x" * 250, "short", "ß" * 200, None]
+    headers = [{} if value is None else {"type": value} for value in values]
+    rows = [message(number, headers=one) for number, one in enumerate(headers, 1)]
+    Archive(spark, str(tmp_path), Layout(("headers.type",))).add(frame(spark, rows))
+    read = {row.offset: row for row in spark.read.parquet(str(tmp_path)).collect()}
+    assert {row.offset: row.headers.get("type") for row in read.values()} == dict(enumerate(values, 1))
+    types = [read[number].type for number in range(1, 8)]
+    assert types[3:5] + types[6:] == values[3:5] + values[6:]
+    assert len(set(types)) == 7
+    for short, value in zip((types[0], types[1], types[2], types[5]), (values[n] for n in (0, 1, 2, 5)), strict=True):
+        assert value is not None
+        assert short.startswith(value[:30])
+        assert short[-19:-16] == "..."
+
+
+def test_a_column_that_is_too_long_for_a_directory_is_refused_with_its_value_and_row(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = frame(spark, [message(1, key="k"), message(2, key="k\n" * 150)])
+    with pytest.raises(SparkRuntimeException) as refused:
+        Archive(spark, str(tmp_path), Layout(("key",))).add(rows)
+    told = told_by(refused.value)
+    assert isinstance(told, InvalidArgument)
+    assert str(told) == (
+        f"the archive cannot be partitioned by key: the value {'k?' * 20}..., of destination stream://events, "
+        "partition 0, offset 2, is too long for the name of a directory. Choose another column for --partition-by"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,27 @@
 """The pipelines' commands: options, exit codes, what they print and write."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from quire.cli.main import main
+from quire.errors import SparkEnded
 from quire.spark.pipelines import replay
+from quire.spark.pipelines.command import PipelineCommand
 from quire.spark.pipelines.ledger import SCHEMA
+from quire.spark.pipelines.live import live
 from quire.spark.pipelines.replay_plan import Plan
 from tests.docs.pages import ROOT
 from tests.spark import stored
@@ -225,6 +234,70 @@ def test_what_makes_no_sense_is_refused_before_spark_starts(
     result = CliRunner().invoke(main, ["pipeline", "run", *arguments], catch_exceptions=False)
     assert result.exit_code == 2
     assert text in result.stderr
+
+
+OUT_OF_MEMORY = """
+import click
+from quire.spark.pipelines.command import PipelineCommand, run_alone, spark_options, start_session
+
+@click.command(cls=PipelineCommand)
+@spark_options
+def greedy(cores, memory):
+    spark = start_session("greedy", cores, memory)
+    spark.range(3).selectExpr("repeat('x', 200000000)").collect()
+
+run_alone(greedy)
+"""
+
+
+def test_a_java_without_memory_ends_the_command_with_its_cause() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", OUT_OF_MEMORY, "--memory", "500m", "--cores", "1"],
+        cwd=ROOT, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-2:] == [
+        "error: Spark's Java process ended: it ran out of memory, of which it had 500m (--memory)",
+        "what to do: Give Spark more memory with `--memory`, or free memory of the machine, then run it again. "
+        "(spark-ended)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("end", "text"),
+    [
+        ("exit 3", "it ran out of memory, of which it had 2g (--memory)"),
+        ("kill -9 $$", "it was killed by signal 9"),
+        ("exit 7", "its exit code was 7"),
+    ],
+)
+def test_a_java_that_ends_is_the_cause_of_its_silence(monkeypatch: pytest.MonkeyPatch, end: str, text: str) -> None:
+    java = SimpleNamespace(proc=subprocess.Popen(["/bin/sh", "-c", end]))
+    monkeypatch.setattr("quire.spark.pipelines.command.SparkContext._gateway", java)
+
+    @click.command(cls=PipelineCommand)
+    @click.option("--memory", default="2g")
+    def reading(memory: str) -> None:
+        raise ConnectionRefusedError
+
+    with pytest.raises(SparkEnded, match=re.escape(f"Spark's Java process ended: {text}")):
+        reading.main([], standalone_mode=False)
+
+
+def test_the_progress_of_a_spark_that_has_ended_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Event()
+
+    def ask() -> None:
+        asked.set()
+        raise ConnectionRefusedError
+
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=ask))
+    terminal = StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setattr("quire.spark.pipelines.live.INTERVAL", 0.001)
+    with live(spark, "reading"):
+        assert asked.wait(20)
 
 
 @pytest.mark.parametrize("missing", ["jinja2", "matplotlib"])

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from quire.broker import dead_letter
-from quire.spark.pipelines import letters as columns
+from quire.spark import schema
 from quire.spark.pipelines.letter_destinations import letter_destinations, named_by
 from quire.spark.pipelines.letters import letters
 from quire.spark.pipelines.letters_report import LettersReport, report
@@ -134,4 +134,4 @@ def test_no_dead_letters_make_a_page_too(spark: SparkSession) -> None:
 
 
 def test_the_headers_are_those_of_the_broker() -> None:
-    assert (columns.CAUSE, columns.ORIGIN) == (dead_letter.CAUSE, dead_letter.ORIGIN)
+    assert (schema.CAUSE, schema.ORIGIN) == (dead_letter.CAUSE, dead_letter.ORIGIN)

@@ -9,6 +9,7 @@ from quire.clock import Clock, SystemClock
 from quire.spark.pipelines.archive_directory import ArchiveDirectory, DataFile
 from quire.spark.pipelines.archive_layout import Layout, order_of
 from quire.spark.pipelines.archive_list import ArchiveList
+from quire.spark.pipelines.files import LARGE_ROWS
 from quire.spark.pipelines.printing import time_text
 
 COMPACTED = "batch=-1"
@@ -82,7 +83,7 @@ class Compaction:
         target = f"{COMPACTED}/{folder}"
         before = set(self._directory.files(target))
         writer = rows.sortWithinPartitions(*order) if order else rows
-        writer.write.mode("append").parquet(f"{unquote(self._directory.url)}/{target}")
+        writer.write.mode("append").options(**LARGE_ROWS).parquet(f"{unquote(self._directory.url)}/{target}")
         new = [file for file in self._directory.files(target) if file not in before]
         for file in small:
             self._directory.touch(file, self._clock.now_ms())

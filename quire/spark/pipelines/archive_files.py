@@ -10,7 +10,7 @@ from quire.spark.pipelines.archive_compaction import Compaction
 from quire.spark.pipelines.archive_directory import ArchiveDirectory
 from quire.spark.pipelines.archive_layout import Layout
 from quire.spark.pipelines.archive_list import ArchiveList
-from quire.spark.pipelines.files import is_there, read_or_none, start_batches
+from quire.spark.pipelines.files import LARGE_ROWS, is_there, read_or_none, start_batches
 from quire.spark.pipelines.printing import time_text
 
 LANE = ("destination", "partition")
@@ -88,7 +88,7 @@ class Archive:
         rows = self._layout.arranged(rows.observe(counted, F.count("*").alias("rows")))
         batch = f"batch={number}"
         left = self._files.files(batch)
-        writer = rows.write.mode("append").option("maxRecordsPerFile", limit)
+        writer = rows.write.mode("append").options(maxRecordsPerFile=limit, **LARGE_ROWS)
         writer.partitionBy(*self._layout.names).parquet(f"{self._directory}/{batch}")
         old = {file.url for file in left}
         new = [file for file in self._files.files(batch) if file.url not in old]

@@ -5,24 +5,33 @@ import importlib.util
 import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 from quire.client.remote_error import remote_error
-from quire.errors import ERRORS, InvalidArgument, QuireError
+from quire.errors import ERRORS, InvalidArgument, QuireError, SparkEnded
 from quire.spark.pipelines.place import DEFAULT_URL, Place
 from quire.spark.sessions import register, session
 from quire.units import parse_duration, parse_size
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """``spark-submit`` sets it for the programs it starts."""
+
+_OUT_OF_MEMORY = (3, 52)
+"""The exit codes of Java without memory: its own (``ExitOnOutOfMemoryError``), and that of Spark's executors."""
+
+_LAST_BREATH = 10.0
+"""How long Java takes to end after it has closed its connections, in seconds."""
 
 _TOLD = re.compile(r"^quire\.errors\.[\w.]+: (.+) \[([a-z-]+)\]$", re.MULTILINE)
 
@@ -36,9 +45,25 @@ class PipelineCommand(click.Command):
         try:
             return super().invoke(ctx)
         except Exception as error:
-            if (told := told_by(error)) is None:
+            if (told := _ended(error, ctx.params) or told_by(error)) is None:
                 raise
             raise told from error
+
+
+def _ended(error: Exception, options: Mapping[str, Any]) -> SparkEnded | None:
+    """What ended Spark's Java process, if an error is that it does not answer any more."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    is_silence = isinstance(error, (ConnectionError, Py4JError)) and not isinstance(error, Py4JJavaError)
+    if process is None or not is_silence:
+        return None
+    try:
+        status = process.wait(_LAST_BREATH)
+    except subprocess.TimeoutExpired:
+        return None
+    text = f"it ran out of memory, of which it had {options['memory']} (--memory)"
+    if status not in _OUT_OF_MEMORY:
+        text = f"it was killed by signal {-status}" if status < 0 else f"its exit code was {status}"
+    return SparkEnded(f"Spark's Java process ended: {text}", status=status)
 
 
 def told_by(error: Exception) -> QuireError | None:
@@ -164,7 +189,11 @@ def start_session(name: str, cores: int, memory: str) -> SparkSession:
         spark = SparkSession.Builder().appName(f"quire {name}").getOrCreate()
         register(spark)
     else:
-        spark = session(cores, memory, spark__app__name=f"quire {name}", spark__ui__showConsoleProgress="false")
+        # Where a thread of Spark's driver dies for want of memory, its job would wait forever.
+        spark = session(
+            cores, memory, spark__app__name=f"quire {name}", spark__ui__showConsoleProgress="false",
+            spark__driver__extraJavaOptions="-XX:+ExitOnOutOfMemoryError",
+        )  # fmt: skip
     # Days begin at midnight, UTC, wherever it runs.
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     return spark

@@ -9,6 +9,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 _EMPTY = "UNABLE_TO_INFER_SCHEMA"
 
+LARGE_ROWS = {"parquet.block.size.row.check.min": "1", "parquet.page.size.row.check.min": "1"}
+"""Options of a Parquet writer that looks after each row how much it holds, and not after a hundred of 12 MB."""
+
 
 def is_there(spark: SparkSession, path: str) -> bool:
     """Whether a path, or a pattern of paths, leads to files; Spark's readers log a Java trace if it does not."""

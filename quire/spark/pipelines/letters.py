@@ -6,12 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from quire.errors import InvalidArgument
-
-CAUSE: Final = "dlqDeliveryFailureCause"
-"""The header of a dead letter that says why it is one."""
-
-ORIGIN: Final = "original-destination"
-"""The header that says where it was."""
+from quire.spark.schema import CAUSE, ORIGIN
 
 AGES: Final = (
     (60, "less than a minute"), (300, "less than 5 minutes"), (900, "less than 15 minutes"),

@@ -2,9 +2,10 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -33,9 +34,11 @@ def live(spark: SparkSession, text: str) -> Iterator[None]:
 
 def _watch(spark: SparkSession, text: str, bar: Progress, ended: Event) -> None:
     task = bar.add_task(text, total=None)
-    while not ended.wait(INTERVAL):
-        done, total = _tasks(spark)
-        bar.update(task, description=", ".join([text, *_streams(spark)]), completed=done, total=total or None)
+    # The thread that waits for Spark reports its end.
+    with suppress(ConnectionError, Py4JError):
+        while not ended.wait(INTERVAL):
+            done, total = _tasks(spark)
+            bar.update(task, description=", ".join([text, *_streams(spark)]), completed=done, total=total or None)
 
 
 def _tasks(spark: SparkSession) -> tuple[int, int]:

@@ -8,8 +8,9 @@ from pyarrow import dataset, fs
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from quire.spark.pipelines.files import read_or_none
-from quire.spark.pipelines.letters import CAUSE, ORIGIN, headers_of, origin
+from quire.spark.pipelines.files import LARGE_ROWS, read_or_none
+from quire.spark.pipelines.letters import headers_of, origin
+from quire.spark.schema import CAUSE, ORIGIN
 
 SCHEMA = "destination string, partition int, value binary, key string, priority int, headers map<string,string>"
 """The columns of what is sent."""
@@ -21,6 +22,10 @@ GONE = frozenset(
     }
 )  # fmt: skip
 """The headers that a message does not keep: the broker's own, those of a dead letter, and those that are columns."""
+
+
+_STEP = 64
+"""How many messages of a chunk are read at once: bodies may be large."""
 
 
 class Plan(NamedTuple):
@@ -61,8 +66,9 @@ def chunked(messages: DataFrame, rate: int) -> DataFrame:
 
 def settle(spark: SparkSession, messages: DataFrame, work: str, id: str, rate: int) -> Plan:
     """Write the plan of a replay; what an earlier try left in its directory is replaced. No other replay has its id."""
-    rows = chunked(messages, rate).repartition("chunk")
-    rows.write.mode("overwrite").partitionBy("chunk").parquet(_rows(work))
+    # A chunk is one file, in order, so that it is never in memory as a whole.
+    rows = chunked(messages, rate).repartition("chunk").sortWithinPartitions("chunk", "number")
+    rows.write.mode("overwrite").options(**LARGE_ROWS).partitionBy("chunk").parquet(_rows(work))
     written = read_or_none(spark, _rows(work))
     count = 0 if written is None else written.count()
     plan = Plan(id, -(-count // rate), count, rate)
@@ -98,7 +104,12 @@ def _loader(directory: str) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.
                 files, path = fs.FileSystem.from_uri(f"{directory}/chunk={chunk}")
                 if files.get_file_info(path).type is fs.FileType.NotFound:
                     continue
-                rows = dataset.dataset(path, filesystem=files, format="parquet").to_table().sort_by("number")
-                yield from rows.drop_columns("number").to_batches()
+                found = dataset.dataset(path, filesystem=files, format="parquet")
+                numbers = found.to_table(["number"]).column("number").to_pylist()
+                if numbers == sorted(numbers):
+                    rows = found.to_batches(batch_size=_STEP, batch_readahead=1, fragment_readahead=1)
+                else:  # an earlier version wrote the plan
+                    rows = found.to_table().sort_by("number").to_batches()
+                yield from (batch.drop_columns(["number"]) for batch in rows)
 
     return load
