@@ -152,6 +152,14 @@ def header_lines(headers: dict[str, str]) -> bytes:
     return b"".join(escape(name.encode()) + b":" + escape(value.encode()) + b"\n" for name, value in headers.items())
 
 
+def long_header(lines: bytes, most: int) -> str | None:
+    """The name of the first header whose line has more bytes than that, or None; from what ``header_lines`` wrote."""
+    for line in lines.split(b"\n") if len(lines) > most else ():
+        if len(line) > most:
+            return unescape(line.partition(b":")[0]).decode()[:60]
+    return None
+
+
 def with_headers(content: bytes, added: dict[str, str]) -> bytes:
     """Content with headers added or replaced, the body untouched (a dead letter's cause, say)."""
     end = content.index(b"\n\n")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from quire.destination import Destination
 from quire.errors import InvalidHeader, LimitExceeded
-from quire.message import header_lines
+from quire.message import header_lines, long_header
 from quire.settings.keys import StompSettings
 
 _SENT_IN_STOMP_ONLY = ("destination", "message-id", "timestamp", "transaction", "receipt", "producer-id")
@@ -38,11 +38,12 @@ class Draft:
         return fields
 
     def _check(self, limits: StompSettings) -> None:
-        lines = header_lines(dict(self.headers)).split(b"\n")[:-1]
-        if len(lines) > limits.max_headers:
-            raise LimitExceeded(f"{len(lines)} headers, the limit is {limits.max_headers}", limit=limits.max_headers)
-        if max([len(line) for line in lines], default=0) > limits.max_line:
-            raise LimitExceeded(f"a header is longer than {limits.max_line} bytes", limit=limits.max_line)
+        count = len(self.headers)
+        if count > limits.max_headers:
+            raise LimitExceeded(f"{count} headers, the limit is {limits.max_headers}", limit=limits.max_headers)
+        if (name := long_header(header_lines(dict(self.headers)), limits.max_line)) is not None:
+            text = f"the header {name!r} is longer than {limits.max_line} bytes"
+            raise LimitExceeded(text, limit=limits.max_line, header=name)
         if len(self.body) > limits.max_body:
             raise LimitExceeded(f"the body has {len(self.body)} bytes", limit=limits.max_body)
         for header, value in self.headers.items():

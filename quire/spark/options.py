@@ -190,6 +190,11 @@ class Options:
         "destination", NAME, _WRITES,
         "The destination of rows without a value in the column `destination`. A name without a kind is a queue's.",
     )  # fmt: skip
+    invalid_rows_to: Name | None = _option(
+        "invalidRowsTo", NAME, _WRITES,
+        "The destination of rows that the broker refuses, with the cause, and without the headers that cannot be "
+        "sent. A name without a kind is a queue's. Default: such a row stops the write.",
+    )  # fmt: skip
     write_timeout: float = _option(
         "writeTimeout", duration(0.001), _WRITES,
         "How long a task retries a write while the broker does not answer or holds it, before it fails.", 60.0,

@@ -88,6 +88,9 @@ def test_nothing_is_written_of_no_rows(spark: SparkSession, broker: TargetBroker
 
 # What cannot be written.
 
+MARKS = ("a", "long", "nul", "refusal-cause", "refusal-destination")
+"""The headers that tell what became of a row."""
+
 
 @pytest.mark.parametrize(
     ("columns", "text"),
@@ -138,7 +141,18 @@ def test_a_broker_has_to_be_named_and_nothing_is_replaced(spark: SparkSession, b
         ("'/temp-queue/x' AS destination, 'v' AS value", "invalid-destination"),
         ("'stream://few' AS destination, 'v' AS value, 99 AS partition", "few has partitions 0 to 3"),
         ("'queue://q' AS destination, 'v' AS value, 0 AS partition", "only streams have partitions"),
-        ("'queue://q' AS destination, 'v' AS value, 10 AS priority", "$.priority"),
+        (
+            "'queue://q' AS destination, 'v' AS value, 10 AS priority",
+            "the priority of a row is 10: a number from 0 to 9",
+        ),
+        (
+            "'queue://q' AS destination, 'v' AS value, 'k' AS key, map('a', repeat('x', 20000)) AS headers",
+            "key 'k', a body that begins with 'v', for queue://q, cannot be sent: the header 'a' is longer",
+        ),
+        (
+            "'queue://q' AS destination, 'v' AS value, map('a', '\\u0000') AS headers",
+            "the header 'a' has no name, or a NUL",
+        ),
         ("'queue://q' AS destination, CAST(NULL AS STRING) AS value", "the value of a row is null"),
         ("CAST(NULL AS STRING) AS destination, 'v' AS value", "the destination of a row is null"),
     ],
@@ -153,6 +167,45 @@ def test_a_row_that_cannot_be_written_fails_a_staged_write_as_a_whole(
     assert text in str(caught.value)
     names = [queue["name"] for queue in broker.call("GET", "/queues")["queues"]]
     assert "whole" not in names or broker.bodies("whole") == []
+
+
+WRONG = """
+    SELECT * FROM VALUES
+    ('queue://right', CAST('1' AS BINARY), CAST(NULL AS STRING), CAST(NULL AS INT), map('a', 'b')),
+    ('queue://right', CAST('long' AS BINARY), NULL, NULL, map('a', 'b', 'long', repeat('x', 20000), 'nul', '\\u0000')),
+    ('queue://right', CAST('key' AS BINARY), repeat('k', 20000), NULL, map('a', 'b')),
+    ('queue://no,name', CAST('name' AS BINARY), 'k', NULL, map('a', 'b')),
+    ('queue://right', CAST('2' AS BINARY), NULL, NULL, map('a', 'b')),
+    ('queue://right', CAST('partition' AS BINARY), NULL, 3, map('a', 'b')),
+    ('queue://right', NULL, NULL, NULL, map('a', 'b')),
+    ('queue://right', CAST('3' AS BINARY), NULL, NULL, NULL)
+    AS rows(destination, value, key, partition, headers)
+"""
+
+
+def test_rows_that_the_broker_refuses_go_to_a_place_of_their_own(
+    spark: SparkSession, broker: TargetBroker, tmp_path: Path
+) -> None:
+    spark.sql(WRONG).coalesce(1).write.parquet(str(tmp_path / "rows"))
+    stream = spark.readStream.schema(spark.sql(WRONG).schema).parquet(str(tmp_path / "rows"))
+    options = {"broker.url": broker.url, "checkpointLocation": str(tmp_path / "work"), "invalidRowsTo": "queue://wrong"}
+    stream.writeStream.format("quire").options(**options).trigger(availableNow=True).start().awaitTermination()
+    assert broker.bodies("right") == ["1", "2", "3"]
+    found = {
+        message["body"]: {name: value for name, value in message["headers"].items() if name in MARKS}
+        for message in broker.messages("wrong")
+    }
+    right = {"a": "b", "refusal-destination": "/queue/right"}
+    partitions = "a row for queue://right has partition 3, but only streams have partitions"
+    null = "the value of a row is null: give each row one"
+    cause = "refusal-cause"
+    assert found.pop("name").pop(cause).startswith("'no,name' is not a name for a queue")
+    assert found == {
+        "long": right | {cause: "the header 'nul' has no name, or a NUL character"},
+        "key": right | {cause: "the header 'key' is longer than 10240 bytes"},
+        "partition": right | {cause: partitions},
+        "": right | {cause: null},
+    }
 
 
 def test_a_broker_that_is_not_there_is_told_after_a_while(spark: SparkSession) -> None:

@@ -18,8 +18,8 @@ from quire.broker.scheduling.schedule import ScheduledSend
 from quire.broker.scheduling.scheduled_message import SENDER
 from quire.broker.streams.stream import PARTITION
 from quire.destination import Destination, DestinationKind, written
-from quire.errors import InvalidArgument, InvalidHeader, LimitExceeded
-from quire.message import header_lines
+from quire.errors import InvalidArgument, InvalidHeader, LimitExceeded, QuireError
+from quire.message import header_lines, long_header
 from quire.settings.keys import StompSettings
 from quire.units import LARGEST
 
@@ -93,15 +93,27 @@ class RowReader:
         """All rows, some at a time.
 
         Raises:
-            InvalidHeader: a header cannot be sent or read, or a partition is not there.
+            InvalidHeader: a header cannot be sent or read, or a partition is not there. The error's data have the
+                number of the ``row``, from 0, as all errors of one row have.
         """
         if self._is_plain and self._count:
-            first = self._row(*next(self._rows))
+            [first] = self._step([next(self._rows)], 0)
             yield [first]
             while bodies := [body for _, body, *_ in islice(self._rows, size)]:
                 yield [first._replace(body=body) for body in bodies]
+        read = 0
         while found := list(islice(self._rows, size)):
-            yield [self._row(*fields) for fields in found]
+            yield self._step(found, read)
+            read += len(found)
+
+    def _step(self, found: list[tuple[Any, ...]], read: int) -> list[Row]:
+        rows: list[Row] = []
+        try:
+            rows.extend(self._row(*fields) for fields in found)
+        except QuireError as error:
+            number = read + len(rows)
+            raise type(error)(f"row {number}: {error}", **error.data | {"row": number}) from error
+        return rows
 
     def _row(
         self, to: str, body: bytes, key: str | None, partition: int | None, headers: dict[str, str] | None,
@@ -145,9 +157,11 @@ class RowReader:
         """Header lines within the limits of STOMP clients, and the empty line."""
         lines, limits = header_lines(fields), self._limits
         if "" in fields or b"\0" in lines:
-            raise InvalidHeader("a row has a header without a name, or with a NUL character", header="")
+            bad = next(name for name, value in fields.items() if not name or "\0" in name + value)
+            raise InvalidHeader(f"the header {bad[:60]!r} has no name, or a NUL character", header=bad[:60])
         if len(fields) > limits.max_headers:
             raise LimitExceeded(f"{len(fields)} headers, the limit is {limits.max_headers}", limit=limits.max_headers)
-        if len(lines) > limits.max_line and max([len(line) for line in lines.split(b"\n")]) > limits.max_line:
-            raise LimitExceeded(f"a header is longer than {limits.max_line} bytes", limit=limits.max_line)
+        if (name := long_header(lines, limits.max_line)) is not None:
+            text = f"the header {name!r} is longer than {limits.max_line} bytes"
+            raise LimitExceeded(text, limit=limits.max_line, header=name)
         return lines + b"\n"

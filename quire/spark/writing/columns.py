@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,27 +59,35 @@ def _is_of_texts(kind: DataType) -> bool:
     return all(isinstance(part, StringType) for part in parts)
 
 
-def chunks(batch: pa.RecordBatch, destination: str | None) -> Iterator[bytes]:
+Rows = dict[str, Any]
+"""Rows by columns, each a list; ``destination`` is a text if all have the same."""
+
+
+def chunks(batch: pa.RecordBatch, destination: str | None) -> Iterator[Rows]:
     """Rows as the broker takes them, in order, some at a time."""
     columns: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["value"] = columns["value"].cast(pa.binary())
     if "destination" in columns and destination is not None:
         columns["destination"] = columns["destination"].fill_null(destination)
-    for name in ("value", "destination"):
-        if name in columns and columns[name].null_count:
-            raise InvalidArgument(f"the {name} of a row is null: give each row one", column=name)
     for start, end in _cuts(batch, columns["value"]):
-        rows: dict[str, Any] = {"destination": destination}
+        rows: Rows = {"destination": destination}
         for name, column in columns.items():
             values = column.slice(start, end - start).to_pylist()
             rows[name] = [_headers(pairs) for pairs in values] if name == "headers" else values
-        yield msgspec.msgpack.encode(rows)
+        yield rows
+
+
+def rows_between(rows: Rows, start: int, end: int | None = None) -> Rows:
+    """Some of the rows."""
+    return {name: column[start:end] if isinstance(column, list) else column for name, column in rows.items()}
 
 
 def _cuts(batch: pa.RecordBatch, values: pa.Array) -> Iterator[tuple[int, int]]:
     """Where each chunk begins and ends: about ``CHUNK_BYTES``, one row at the least."""
     beside = (batch.nbytes - values.nbytes) // max(1, len(values))
-    sizes = np.cumsum(pc.binary_length(values).to_numpy(zero_copy_only=False).astype(np.int64) + max(0, beside))
+    sizes = np.cumsum(
+        pc.binary_length(values).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64) + max(0, beside)
+    )
     start = 0
     while start < len(sizes):
         before = int(sizes[start - 1]) if start else 0

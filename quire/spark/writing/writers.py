@@ -5,19 +5,25 @@ the broker remembers. So a repeated batch may have its rows in another order or 
 what failed tasks staged. The query's id in its checkpoint names the query: its name may be used by another checkpoint.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
+from msgspec.msgpack import encode
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from quire.errors import InvalidArgument, UnsupportedEnvironment
+from quire.errors import InvalidArgument, QuireError, UnsupportedEnvironment
 from quire.spark.explaining import explaining
 from quire.spark.online.credentials import Credentials
 from quire.spark.options import Options
 from quire.spark.writing.bulk_writes import BulkWrites
-from quire.spark.writing.columns import check_columns, chunks
+from quire.spark.writing.columns import Rows, check_columns, chunks, rows_between
+from quire.spark.writing.refused_rows import Refusal, named, refusal, set_aside, without
+
+T = TypeVar("T")
 
 _QUERY_ID = "sql.streaming.queryId"
 """The property under which Spark tells a task the id of its streaming query."""
@@ -38,21 +44,50 @@ class RowWriter:
         if options.broker_url is None:
             raise InvalidArgument("an option is missing: give broker.url", options=["broker.url"])
         self._destination = None if options.destination is None else str(options.destination)
+        self._invalid_rows_to = None if options.invalid_rows_to is None else str(options.invalid_rows_to)
         self._broker = BulkWrites(options.broker_url, options.write_timeout, Credentials.of(options))
         check_columns(schema, self._destination)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Send rows at once; if this fails, a part of them may be sent."""
-        for rows in self._chunks(batches):
-            self._broker.write(rows)
+        for _ in self._sent(batches, self._broker.write):
+            pass
         return Staged("", [])
 
     def stage(self, batches: Iterator[pa.RecordBatch], producer: str) -> Staged:
-        return Staged(producer, [self._broker.stage(producer, rows) for rows in self._chunks(batches)])
+        return Staged(producer, list(self._sent(batches, partial(self._broker.stage, producer))))
 
-    def _chunks(self, batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    def _sent(self, batches: Iterator[pa.RecordBatch], send: Callable[[bytes], T]) -> Iterator[T]:
+        """What ``send`` returns for all rows, some at a time; those that are refused go to their own place."""
         for batch in batches:
-            yield from chunks(batch, self._destination)
+            for rows in chunks(batch, self._destination):
+                yield from self._all_sent(rows, send)
+
+    def _all_sent(self, rows: Rows, send: Callable[[bytes], T]) -> Iterator[T]:
+        while rows["value"]:
+            try:
+                yield send(encode(rows))
+                return
+            except QuireError as error:
+                found = refusal(rows, error)
+                if found is None:
+                    raise
+                if self._invalid_rows_to is None:
+                    raise named(rows, found, error) from error
+            yield from self._all_sent(rows_between(rows, 0, found.row), send)
+            yield self._set_aside(rows, found, send, self._invalid_rows_to)
+            rows = rows_between(rows, found.row + 1)
+
+    def _set_aside(self, rows: Rows, found: Refusal, send: Callable[[bytes], T], to: str) -> T:
+        row = set_aside(rows, found, to)
+        while True:
+            try:
+                return send(encode(row))
+            except QuireError as error:
+                again = refusal(row, error)
+                if again is None or (less := without(row, again)) is None:
+                    raise named(rows, found, error) from error
+                row = less
 
     def commit(self, messages: list[WriterCommitMessage | None], number: int) -> None:
         """Write what tasks have staged; the numbers of commits begin with 0."""

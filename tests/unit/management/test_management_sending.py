@@ -70,6 +70,8 @@ def test_send_has_the_limits_of_stomp() -> None:
     for draft in (Draft(b"123456", {}), Draft(b"", {"a": "b" * 9}), Draft(b"", {"a": "b", "c": "d"})):
         with pytest.raises(LimitExceeded):
             list(management.send("q", draft))
+    with pytest.raises(LimitExceeded, match="the header 'a' is longer than 10 bytes"):
+        list(management.send("q", Draft(b"", {"a": "b" * 9})))
 
 
 @pytest.mark.slow

@@ -129,6 +129,18 @@ def test_rows_that_cannot_be_sent_are_refused(
         rows(stepped, [b"1", b"2"], **{"destination": "q", **columns})
 
 
+@pytest.mark.parametrize(
+    ("headers", "header"),
+    [({"good": "x", "x": "y" * 20_000}, "x"), ({"good": "x", "nul": "a\0"}, "nul"), ({"expires": "soon"}, "expires")],
+)
+def test_the_error_of_a_row_has_its_number_and_its_header(
+    stepped: SteppedBroker, headers: dict[str, str], header: str
+) -> None:
+    with pytest.raises(QuireError, match=rf"^row 2: .*{header}") as refused:
+        rows(stepped, [b"1", b"2", b"3"], headers=[None, {"good": "x"}, headers])
+    assert (refused.value.data["row"], refused.value.data["header"]) == (2, header)
+
+
 def test_there_are_not_too_many_rows_at_once(stepped: SteppedBroker) -> None:
     with pytest.raises(LimitExceeded):
         RowReader(
