@@ -67,7 +67,7 @@ class Message:
         redelivered: whether a consumer may have seen it before.
         stored: whether it can be read again, from the store or (not persistent) from the spool; otherwise it is only in
             memory.
-        not_before: do not deliver it before this time, in milliseconds since the epoch; 0 for at once.
+        not_before: do not deliver it before this time of ``WallClock.steady_ms``; 0 for at once.
         deadline: when the lease of a consumer group's member on it ends, on the monotonic clock; set with each lease.
     """
 

@@ -149,7 +149,7 @@ class MessageViewer:
             deliveries=delivery.deliveries if delivery else message.deliveries,
             failures=delivery.failures if delivery else message.failures,
             last_cause=(delivery.cause or None) if delivery else None,
-            not_before=delivery.not_before if delivery else message.not_before,
+            not_before=self._broker.core.wall.shown_ms((delivery or message).not_before),
             in_flight=in_flight, headers=headers, body=shown.text,
             body_encoding=shown.encoding, body_kind=shown.kind, body_size=shown.size, body_cut=shown.is_cut,
             previous=located.previous, next=located.next, ledger=ledger,

@@ -72,6 +72,7 @@ class QueueStatusReader:
         name = queue.destination.name
         parked, for_consumers = _parked(queue)
         in_rate, out_rate = self._sampler.rates(queue)
+        next_due = min([lane.delayed.earliest for lane in queue.lanes if lane.delayed], default=None)
         return QueueStatus(
             name=name, depth=queue.depth, in_flight=queue.in_flight, bytes=queue.bytes,
             resident_bytes=queue.memory.used, lanes=len(queue.lanes), prioritized=len(queue.lanes) > 1,
@@ -79,7 +80,7 @@ class QueueStatusReader:
             slow_consumers=len([s for s in queue.subscriptions if s.full_since is not None]),
             groups=len(queue.dispatcher.groups.groups), parked_for_consumers=for_consumers,
             parked_for_groups=parked - for_consumers, delayed=sum([len(lane.delayed) for lane in queue.lanes]),
-            next_due=min([lane.delayed.earliest for lane in queue.lanes if lane.delayed], default=None),
+            next_due=None if next_due is None else queue.core.wall.shown_ms(next_due),
             enqueued=queue.enqueued, dequeued=queue.dequeued, dispatched=queue.dispatched,
             redelivered=queue.redelivered, expired=queue.expired, dead_lettered=queue.dead_lettered,
             suppressed=queue.suppressed, in_rate=in_rate, out_rate=out_rate,

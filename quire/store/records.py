@@ -22,7 +22,7 @@ class Delivery(NamedTuple):
 
     deliveries: int  # how often it was given to a consumer
     failures: int = 0  # how many of those count against the maximum of redeliveries
-    not_before: int = 0  # do not deliver it before this time, in milliseconds since the epoch; 0 for at once
+    not_before: int = 0  # do not deliver it before this time of ``WallClock.steady_ms``; 0 for at once
     cause: str = ""  # why it came back last
 
 

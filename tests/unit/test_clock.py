@@ -18,6 +18,13 @@ def test_advancing_moves_both_of_its_times_by_the_same() -> None:
     assert (clock.now_ms(), clock.monotonic()) == (6_750, 1.75)
 
 
+def test_setting_the_wall_clock_leaves_the_other_one() -> None:
+    clock = ManualClock(now_ms=5_000_000)
+    clock.advance(1)
+    clock.jump(-3_600)
+    assert (clock.now_ms(), clock.monotonic()) == (1_401_000, 1.0)
+
+
 def test_it_can_be_advanced_by_nothing_and_never_back() -> None:
     clock = ManualClock()
     clock.advance(0)

@@ -17,7 +17,7 @@ from quire.broker.core.steps import Steps
 from quire.broker.core.subscription import Departing, Session
 from quire.broker.core.turn_dispatch import TurnDispatch
 from quire.broker.core.turn_meter import TurnMeter
-from quire.clock import Clock
+from quire.clock import Clock, WallClock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.spool import Spool
 from quire.errors import QuireError
@@ -32,10 +32,15 @@ OPEN_PARTS = 1000
 """The same if the open commit concerns more destinations than so many: each takes its time when it begins and ends."""
 
 
+STEADY = "steady-time"
+"""The mark with the steady time of the last delay that was stored: after a restart none waits longer than it was to."""
+
+
 class Core:
     """The core.
 
     Attributes:
+        wall: what is made of a wall clock that may be set.
         memory: the root of the memory tree.
         meter: measures how long the event loop is busy.
         dispatch: the part of a turn that gives out messages.
@@ -69,7 +74,7 @@ class Core:
         "committing", "committing_since", "directory", "dispatch", "ended", "flow", "id_prefix", "leaving", "ledger",
         "limits", "low_disks", "memory", "meter", "open", "open_bytes", "partial_bytes", "partial_limit", "random",
         "scheduler", "sender", "settings", "spool", "staged_bytes", "steps", "store", "store_error", "stored_bytes",
-        "transaction_bytes",
+        "transaction_bytes", "wall",
     )  # fmt: skip
 
     advisories: Advisories
@@ -84,6 +89,7 @@ class Core:
         self.store = store
         self.spool = spool
         self.clock = clock
+        self.wall = WallClock(clock, int(store.mark(STEADY) or b"0"))
         self.scheduler = scheduler
         self.meter = TurnMeter(clock)
         self.memory = MemoryUsage(settings.memory.limit)
@@ -159,6 +165,10 @@ class Core:
         """Store a mark with the open commit; None removes it. If the commit fails, it is stored with the next one."""
         self.open.batch.marks[key] = value
         self.ask_turn()
+
+    def note_delay(self) -> None:
+        """The open commit has the end of a delay, by the steady time: store with it when that began."""
+        self.set_mark(STEADY, b"%d" % self.wall.steady_ms())
 
     def confirm(self, session: Session, receipts: list[bytes]) -> None:
         """Tell a session when everything up to now is durable."""

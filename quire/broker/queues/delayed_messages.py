@@ -35,7 +35,7 @@ class DelayedMessages:
 
     @property
     def earliest(self) -> int:
-        """When the first of them is due, in milliseconds since the epoch; there must be one."""
+        """When the first of them is due, by the steady time; there must be one."""
         self._forget_gone()
         return self._by_time[0][0]
 
@@ -69,7 +69,7 @@ class DelayedMessages:
         """The sequences and sizes of messages that are due, the longest due first; they stay until ``drop``.
 
         Args:
-            now_ms: the time, in milliseconds since the epoch.
+            now_ms: the steady time, in milliseconds.
             unsettled: those of which the store does not know yet why they wait; the first of them ends it.
         """
         found: list[Entry] = []

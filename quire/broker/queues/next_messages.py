@@ -82,9 +82,10 @@ class NextMessages:
         run = [message for message in run if not message.expiration or message.expiration > now]
         if expired:
             self._queue.dead_letter(expired, "expired", "expired before it could be delivered")
-        if delayed := [message for message in run if message.not_before > now]:
+        steady = self._core.wall.steady_ms()
+        if delayed := [message for message in run if message.not_before > steady]:
             self.delay(lane, delayed)
-        return [message for message in run if message.not_before <= now]
+        return [message for message in run if message.not_before <= steady]
 
     # What has to wait.
 
@@ -113,7 +114,7 @@ class NextMessages:
 
     def wake_when_due(self, lane: QueueLane) -> None:
         """Dispatch when the first delayed message is due, unless that is planned already."""
-        now, earliest = self._core.clock.now_ms(), lane.delayed.earliest
+        now, earliest = self._core.wall.steady_ms(), lane.delayed.earliest
         if earliest > now and (not self._planned or earliest < self._planned[0]):
             heapq.heappush(self._planned, earliest)
             self._core.scheduler.call_later((earliest - now) / 1000, self._some_are_due)
@@ -128,7 +129,7 @@ class NextMessages:
         Returns:
             How many of them wait no more; None if they wait for memory.
         """
-        now = self._core.clock.now_ms()
+        now = self._core.wall.steady_ms()
         if lane.delayed.earliest > now:
             return 0
         sequences, sizes = lane.delayed.due(now, RECALL_LIMIT, self._queue.locator.unsettled())

@@ -60,6 +60,8 @@ class Redelivery:
         messages, failed = count_deliveries(messages, failed, cause, maximum, self._queue.dead_letter)
         for index, message in enumerate(messages):
             message.not_before = self._next_delivery(message, delay_ms) if index < failed and not at_once else 0
+        if any([message.not_before for message in messages]):
+            self._core.note_delay()
         if not at_once and self._relocate is not None and self._relocate(messages[:failed], cause):
             messages = messages[failed:]
         state = Delivery(0, 0, 0, cause)
@@ -77,12 +79,12 @@ class Redelivery:
         self._return(messages)
 
     def _next_delivery(self, message: Message, delay_ms: int | None) -> int:
-        """The time before which a message that failed is not delivered again."""
+        """The steady time before which a message that failed is not delivered again."""
         if delay_ms is None and (delays := self._queue.retry_delays) is not None:
             delay_ms = delays.delay_ms(message.failures)
         elif delay_ms is None:
             delay_ms = redelivery_delay_ms(self._queue.policy, message.failures, self._core.random)
-        return self._core.clock.now_ms() + delay_ms if delay_ms else 0
+        return self._core.wall.steady_ms() + delay_ms if delay_ms else 0
 
     def show(self, messages: list[Message]) -> None:
         """Put hidden messages back. What the cursor does not come to again is recalled, before later ones."""

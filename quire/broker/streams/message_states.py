@@ -122,9 +122,8 @@ def _waiting(group: "Group", queue: "LaneDispatch", sequence: int) -> GroupState
     delivery = _delivery(queue, sequence)
     if delivery is None:
         return GroupState(group.name, MessageState.WAITING)
-    return GroupState(
-        group.name, MessageState.WAITING, attempts=delivery.deliveries, due=delivery.not_before, cause=delivery.cause
-    )
+    due = group.core.wall.shown_ms(delivery.not_before)
+    return GroupState(group.name, MessageState.WAITING, attempts=delivery.deliveries, due=due, cause=delivery.cause)
 
 
 def _delivery(queue: "LaneDispatch", sequence: int) -> Delivery | None:

@@ -46,21 +46,21 @@ class ReturnedMessages:
 
     def delay(self, message: Message, delay_ms: int) -> None:
         """A message came back that has to wait for so many milliseconds."""
-        message.not_before = self._core.clock.now_ms() + delay_ms
+        message.not_before = self._core.wall.steady_ms() + delay_ms
         self.delayed.add(message, None)
         self._wake_when_due()
 
     def recall_due(self) -> None:
         """Those whose time has come can be given out."""
         if self.delayed:
-            sequences, _ = self.delayed.due(self._core.clock.now_ms(), len(self.delayed), set())
+            sequences, _ = self.delayed.due(self._core.wall.steady_ms(), len(self.delayed), set())
             due = [self.delayed.kept.pop(sequence) for sequence in sequences]
             self.delayed.drop(len(due))
             self.add(due)
             self._wake_when_due()
 
     def _wake_when_due(self) -> None:
-        now = self._core.clock.now_ms()
+        now = self._core.wall.steady_ms()
         if self.delayed and (self.delayed.earliest < self._due_at or self._due_at <= now):
             self._due_at = max(self.delayed.earliest, now + 1)
             self._core.scheduler.call_later((self._due_at - now) / 1000, self._wake)

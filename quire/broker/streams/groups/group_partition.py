@@ -147,7 +147,7 @@ class GroupPartition(LaneSubscription):
         retries = self.group.retries
         if retries is None:
             return False
-        now = self.core.clock.now_ms()
+        now = self.core.wall.steady_ms()
         for message in messages:
             state = Delivery(message.deliveries, message.failures, message.not_before or now, cause)
             retries.relocate(self.partition.lane, message, state)

@@ -147,7 +147,7 @@ class RetryQueue(LaneDispatch):
     def next_due(self) -> int | None:
         """When the first of these is due, in milliseconds since the epoch; None if there is none."""
         delayed = self.lanes[0].delayed
-        return delayed.earliest if delayed else None
+        return self.core.wall.shown_ms(delayed.earliest) if delayed else None
 
     def room_for(self, consumer: "Subscription") -> int:
         """How many more retries a member may have."""
