@@ -50,7 +50,7 @@ class Expiry:
         """Remove some of what has expired; whether there is more."""
         clock = self._core.clock
         end, messages, size = clock.monotonic() + BUDGET, 0, 0
-        work = self._work = self._work or self._sweep(clock.now_ms())
+        work = self._work = self._work or self._sweep(self._core.wall.past_ms())
         try:
             for cost in work:
                 messages, size = messages + cost.messages, size + cost.bytes

@@ -189,7 +189,7 @@ class ProducerIds:
         if age <= 0 or not self._known:
             return False
         oldest = next(iter(self._known.values()))
-        return oldest.last_sent + PERIOD_MS <= self._core.clock.now_ms() - age * 1000
+        return oldest.last_sent + PERIOD_MS <= self._core.wall.past_ms() - age * 1000
 
     def _adopt(self) -> bool:
         """Look at the next producers of the store that may have no mark; whether there are more."""

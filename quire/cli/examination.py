@@ -259,6 +259,9 @@ def _running(status: dict[str, Any]) -> Iterator[Finding]:
     if status["store_error"] is not None:
         text = f"its store accepts no writes: {status['store_error']}"
         yield Finding("broker", "problem", text, "Check the disk or the database; the broker goes on by itself.")
+    if (clock := status.get("clock_set")) is not None:  # a broker of an older version does not say
+        advice = "Synchronise the clock (NTP), and let it be slewed: expirations, schedules and retention go by it."
+        yield Finding("clock", "warning", f"while the broker ran, {clock}", advice)
     if held := status["producers_held"]:
         causes = ", ".join(sorted({each["cause"] for each in held}))
         yield Finding("broker", "warning", f"it holds {len(held)} producers: {causes}", "See `quire broker status`.")

@@ -7,6 +7,7 @@ import msgspec
 from quire import __version__
 from quire.broker.broker import Broker
 from quire.broker.core.flow import HoldCause
+from quire.clock import told
 from quire.http.endpoint import Call, Endpoint
 from quire.http.rights import FREE, MONITOR
 from quire.management.consumer_status import HeldProducer, held_producers
@@ -79,6 +80,7 @@ class BrokerStatus(Status, frozen=True):
     store_error_age_seconds: Annotated[
         float | None, doc("For how long it has accepted none, in seconds; null if it does.")
     ]
+    clock_set: Annotated[str | None, doc("How the clock was set within the last hour, by over a minute, or null.")]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -105,10 +107,10 @@ def broker_status(service: Service) -> BrokerStatus:
     """What is known of the broker as a whole."""
     broker, settings = service.broker, service.settings
     memory, temporaries = broker.core.memory, broker.routing.temporaries
-    error = broker.failure.error
+    error, step = broker.failure.error, broker.core.wall.latest_step()
     return BrokerStatus(
         name=settings.broker.name, version=__version__, state=state(service),
-        uptime_seconds=max(service.clock.now_ms() - service.started_at, 0) / 1000,
+        uptime_seconds=service.uptime,
         stomp=service.stomp_address, openwire=service.openwire_address, http=service.http_address,
         connections=len(service.connections),
         queues=len(broker.queues), messages=sum(queue.depth for queue in broker.queues.values()),
@@ -121,6 +123,7 @@ def broker_status(service: Service) -> BrokerStatus:
         spool=SpoolUse(broker.core.spool.used, broker.core.spool.limit, _disk(broker, HoldCause.SPOOL_DISK)),
         producers_held=held_producers(broker), store_error=None if error is None else str(error),
         store_error_age_seconds=broker.failure.age,
+        clock_set=None if step is None else told(step),
     )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ class TopologyQuery(Fields, frozen=True):
 
 def _overview(call: Call) -> Overview:
     service = call.service
-    uptime = max(service.clock.now_ms() - service.started_at, 0) / 1000
+    uptime = service.uptime
     process = Process(service.settings.broker.name, __version__, state(service), uptime, len(service.connections))
     return call.management.overview.read(process)
 

@@ -58,20 +58,24 @@ class Confirmations:
 
     def token(self, intent: Intent) -> tuple[str, int]:
         """A token for an action, and when it ends."""
-        ends_at = self._clock.now_ms() + LIFETIME_MS
-        return f"{ends_at}.{self._proof(intent, ends_at)}", ends_at
+        ends = self._now() + LIFETIME_MS
+        return f"{ends}.{self._proof(intent, ends)}", self._clock.now_ms() + LIFETIME_MS
 
     def check(self, token: str, intent: Intent) -> None:
         """Refuse a token that is for something else, or whose time is over."""
         ends, _, proof = token.partition(".")
-        ends_at = int(ends) if ends.isascii() and ends.isdecimal() and len(ends) < 20 else 0
-        if not hmac.compare_digest(self._proof(intent, ends_at), proof if proof.isascii() else ""):
+        end = int(ends) if ends.isascii() and ends.isdecimal() and len(ends) < 20 else 0
+        if not hmac.compare_digest(self._proof(intent, end), proof if proof.isascii() else ""):
             raise ConfirmationMismatch("the token is of another request: user, action, target or selection differ")
-        if self._clock.now_ms() > ends_at:
+        if self._now() > end:
             raise ConfirmationMismatch("the time of the token is over")
 
-    def _proof(self, intent: Intent, ends_at: int) -> str:
-        signed = msgspec.msgpack.encode((*intent, ends_at))
+    def _now(self) -> int:
+        """Milliseconds on the monotonic clock: a token is checked by the process that made it."""
+        return int(self._clock.monotonic() * 1000)
+
+    def _proof(self, intent: Intent, end: int) -> str:
+        signed = msgspec.msgpack.encode((*intent, end))
         return hmac.new(self._key, signed, hashlib.sha256).hexdigest()
 
 

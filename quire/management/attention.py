@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from quire.broker.core.flow import HoldCause
+from quire.clock import told
 from quire.errors import QuireError
 from quire.management.described import Status, doc
 from quire.management.sampling.concerns import CRITICAL, INFO, MOST, SEVERITIES, WARNING, Concern
@@ -54,6 +55,7 @@ ADVICE = {
     "spool-near-limit": "Consume or purge non-persistent messages, or raise spool.limit.",
     "memory-near-limit": "Nothing: other messages wait in the store. A higher memory.limit may make deliveries faster.",
     "disk-low": "Free space on the disk.",
+    "clock-set": "Synchronise the clock (NTP), and let it be slewed: expirations, schedules and retention go by it.",
     "many-destinations": "Delete destinations that are not used, or raise broker.max_destinations.",
 }
 """What to do, by code."""
@@ -97,10 +99,17 @@ class AttentionReader:
                 least = format_size(disk.limit)
                 text = f"the disk of the {what} has {format_size(disk.room)} left; producers wait below {least}"
                 yield _concern(CRITICAL if disk.is_low else WARNING, "disk-low"), text
+        yield from self._clock()
         limits = core.limits
         if limits.destinations >= NEAR * limits.max_destinations:
             text = f"there are {limits.destinations} of {limits.max_destinations} destinations"
             yield _concern(WARNING, "many-destinations"), text
+
+    def _clock(self) -> Iterator[tuple[Concern, str]]:
+        """The clock was set, lately."""
+        clock, step = self._broker.core.clock, self._broker.core.wall.latest_step()
+        if step is not None:
+            yield _concern(WARNING, "clock-set", clock.monotonic() - step.at), told(step)
 
     def _held(self) -> Iterator[tuple[Concern, str]]:
         core = self._broker.core

@@ -84,7 +84,9 @@ class BulkManagement:
     def stages(self) -> StageList:
         staged, now = self._broker.staged, self._broker.core.clock.now_ms()
         entries = [
-            StageEntry(id, each.producer, each.rows, each.bytes, (now - each.staged_at) / 1000, staged.is_decided(id))
+            StageEntry(
+                id, each.producer, each.rows, each.bytes, max(now - each.staged_at, 0) / 1000, staged.is_decided(id)
+            )
             for id, each in staged.stages.items()
         ]
         return StageList(staged.bytes, entries)

@@ -48,9 +48,11 @@ class HistoryReader:
             if known is None or known.history is None:
                 return HistoryPoints(of, name, span, SPANS[index].step, [], [], [], [], [])
             history = known.history
-        slots = list(self._sampler.timelines[index].slots(self._broker.core.clock.now_ms()))
+        wall = self._broker.core.wall
+        slots = list(self._sampler.timelines[index].slots(wall.steady_ms()))
         points = [history.point(index, slot) for slot, _ in slots]
+        times = [wall.shown_ms(at) for _, at in slots]
         return HistoryPoints(
-            of, name, span, SPANS[index].step, [at for _, at in slots], [point.entered for point in points],
+            of, name, span, SPANS[index].step, times, [point.entered for point in points],
             [point.left for point in points], [point.depth for point in points], [point.oldest for point in points],
         )  # fmt: skip

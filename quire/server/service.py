@@ -132,6 +132,7 @@ class Service:
         self.stomp_address = self.openwire_address = self.http_address = ""  # host:port, once they are open
         self.uses_store = False
         self.started_at = self.clock.now_ms()
+        self._started = self.clock.monotonic()
         self._http = http
         self._member = member
         self._reload = reload
@@ -347,6 +348,11 @@ class Service:
             "; other settings that changed wait for the next start" * others
         )
         event("settings.reloaded", text, restart_needed=others)
+
+    @property
+    def uptime(self) -> float:
+        """For how long it runs, in seconds."""
+        return self.clock.monotonic() - self._started
 
     @property
     def connections_opened(self) -> int:

@@ -162,7 +162,7 @@ class StagedWrites:
                 f"the limit of {MAX_STAGES} stages is reached: commit or discard some", limit=MAX_STAGES
             )
         id, content = secrets.token_hex(12), msgspec.msgpack.encode(rows)
-        stage = Stage(producer, len(rows), len(content), self._core.clock.now_ms())
+        stage = Stage(producer, len(rows), len(content), self._core.wall.believed_ms())
         self._add(id, stage)
         self._core.charge_open(len(content))
         self._core.set_mark(ROWS + id, content)
@@ -351,7 +351,7 @@ class StagedWrites:
 
     def _sweep(self) -> None:
         self._core.scheduler.call_later(SWEEP_INTERVAL, self._sweep)
-        oldest = self._core.clock.now_ms() - LIFE * 1000
+        oldest = self._core.wall.past_ms() - LIFE * 1000
         old = [id for id, stage in self.stages.items() if stage.staged_at < oldest and id not in self._decided]
         for id in old:
             self._remove(id)

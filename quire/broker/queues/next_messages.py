@@ -77,7 +77,7 @@ class NextMessages:
 
     def without_late_ones(self, lane: QueueLane, run: list[Message]) -> list[Message]:
         """What of a run is neither expired nor to be delivered later."""
-        now = self._core.clock.now_ms()
+        now = self._core.wall.past_ms()
         expired = [message for message in run if message.expiration and message.expiration <= now]
         run = [message for message in run if not message.expiration or message.expiration > now]
         if expired:

@@ -109,7 +109,7 @@ class Schedule:
 
     def now_ms(self) -> int:
         """The time that due times are on, in milliseconds since the epoch."""
-        return self._core.clock.now_ms()
+        return self._core.wall.past_ms()
 
     # A message comes in.
 
@@ -224,7 +224,7 @@ class Schedule:
         if self._stopped or self.depth == 0:
             self._is_busy, self._timer = False, None
             return False
-        now = self._core.clock.now_ms()
+        now = self.now_ms()
         self._send_due(now)
         if not self.soon:
             self._look_ahead(now)

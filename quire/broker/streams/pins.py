@@ -132,7 +132,7 @@ class Pins:
 
     def expire(self) -> None:
         """Take away the pins whose time is up."""
-        now = self._core.clock.now_ms()
+        now = self._core.wall.past_ms()
         for name in [name for name, pin in self.by_name.items() if pin.until <= now]:
             self._put(name, None)
 
@@ -145,7 +145,7 @@ class Pins:
 
     def first(self, partition: int) -> int:
         """The first offset of a partition that is pinned; ``NOTHING_PINNED`` if there is none."""
-        now, pins = self._core.clock.now_ms(), list(self.by_name.values())
+        now, pins = self._core.wall.past_ms(), list(self.by_name.values())
         for part in (self._open, *self._core.parts_of(self)):
             pins += [pin for pin in part.before.values() if pin is not None]
         pinned = [pin.offsets[partition] for pin in pins if partition in pin.offsets and pin.until > now]

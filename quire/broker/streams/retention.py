@@ -211,7 +211,7 @@ class Retention:
         kept_for = round(self._stream.policy.retention_time * 1000)
         if kept_for < 0:
             return 0
-        now = self._core.clock.now_ms()
+        now = self._core.wall.past_ms()
         if now >= place.look_at:
             with self._core.store.snapshot() as reader:
                 lane, young = place.partition.lane, now - kept_for + 1

@@ -109,7 +109,7 @@ class DurableProgress:
         self.is_stored = self._is_written = stored is not None
         self._stored = stored or Progress()
         self._earlier = (0, 0)  # how many records its first commit has that were sent before it came, and their sizes
-        self.offline_since = self._stored.offline_since or now_ms
+        self.offline_since = min(self._stored.offline_since or now_ms, now_ms)
 
     def left(self) -> LaneState:
         """What is left of the topic's records."""

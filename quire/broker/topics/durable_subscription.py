@@ -73,7 +73,7 @@ class DurableSubscription(LaneSubscription):
         self._own: Callable[[], Session | None] = lambda: None
         self.topic = topic
         self.number = number
-        self._progress = DurableProgress(topic, number, definition, progress, topic.core.clock.now_ms())
+        self._progress = DurableProgress(topic, number, definition, progress, topic.core.wall.believed_ms())
         wanted = None if definition.selector is None else selector(definition.selector)
         self.subscriber = ".".join(self.key)
         facts = {"topic": topic.destination.name, "client": definition.client_id, "subscription": definition.name}
@@ -172,7 +172,7 @@ class DurableSubscription(LaneSubscription):
         """Its consumer came, or has gone: how long it has none is known, and which connection had it last."""
         for subscription in self.subscriptions:
             self._own = ref(subscription.session)
-        self._progress.offline_since = 0 if self.subscriptions else self.core.clock.now_ms()
+        self._progress.offline_since = 0 if self.subscriptions else self.core.wall.believed_ms()
         self.commits.list()
         self.registry.watch(self)
 

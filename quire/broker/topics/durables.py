@@ -209,18 +209,25 @@ class Durables:
     def watch(self, durable: DurableSubscription) -> None:
         """End a subscription when it has been offline for as long as its policy allows."""
         self._forget_timer(durable)
+        if (seconds := self._left(durable)) is not None:
+            self._timers[durable] = self._core.scheduler.call_later(max(seconds, 0.0), lambda: self._end(durable))
+
+    def _left(self, durable: DurableSubscription) -> float | None:
+        """For how many seconds a subscription may stay offline still; None if there is no end."""
         seconds = durable.policy.offline_durable_subscriber_timeout
-        if seconds >= 0 and not durable.subscriptions:
-            gone = (self._core.clock.now_ms() - durable.offline_since) / 1000
-            end = self._core.scheduler.call_later(max(seconds - gone, 0.0), lambda: self._end(durable))
-            self._timers[durable] = end
+        if seconds < 0 or durable.subscriptions:
+            return None
+        return seconds - (self._core.wall.past_ms() - durable.offline_since) / 1000
 
     def _forget_timer(self, durable: DurableSubscription) -> None:
         if timer := self._timers.pop(durable, None):
             timer.cancel()
 
     def _end(self, durable: DurableSubscription) -> None:
-        if not durable.subscriptions:
+        left = self._left(durable)
+        if left is not None and left > 0:  # the clock was set meanwhile
+            self.watch(durable)
+        elif left is not None:
             client, name = durable.key
             facts = {"topic": durable.destination.name, "client": client, "subscription": name}
             seconds = durable.policy.offline_durable_subscriber_timeout

@@ -80,7 +80,7 @@ class KeptMessages:
         """Messages up to a sequence have come; those that come soon after are let go together with them."""
         policy = self._topic.policy
         if policy.subscription_recovery_policy == "timed":
-            until = self._topic.core.clock.now_ms() + round(policy.recovery_duration * 1000)
+            until = self._topic.core.wall.steady_ms() + round(policy.recovery_duration * 1000)
             step = policy.recovery_duration * 1000 / TIME_STEPS
             if self._times and self._times[-1][0] // step == until // step:
                 self._times.pop()
@@ -92,7 +92,7 @@ class KeptMessages:
         if self._times and not self._is_timed:
             self._is_timed = True
             core = self._topic.core
-            delay = max(self._times[0][0] - core.clock.now_ms(), 1) / 1000
+            delay = max(self._times[0][0] - core.wall.steady_ms(), 1) / 1000
             core.scheduler.call_later(delay, self._time_is_up)
 
     def _time_is_up(self) -> None:
@@ -144,7 +144,7 @@ class KeptMessages:
         return found
 
     def _note_late(self) -> None:
-        now = self._topic.core.clock.now_ms()
+        now = self._topic.core.wall.steady_ms()
         while self._times and self._times[0][0] <= now:
             self._late = self._times.popleft()[1]
 

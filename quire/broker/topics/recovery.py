@@ -77,7 +77,7 @@ class Recovery:
 
     def _young(self, messages: list[Message]) -> list[Message]:
         """With the policy ``timed``, those that are not too old: records are let go in steps of time."""
-        policy, now = self._topic.policy, self._topic.core.clock.now_ms()
+        policy, now = self._topic.policy, self._topic.core.wall.past_ms()
         if policy.subscription_recovery_policy != "timed":
             return messages
         oldest = now - policy.recovery_duration * 1000

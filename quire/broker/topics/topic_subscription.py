@@ -306,7 +306,7 @@ class TopicSubscription:
         """What of some messages has not expired, and what has."""
         if not any([message.expiration for message in messages]):
             return messages, []
-        now = self.core.clock.now_ms()
+        now = self.core.wall.past_ms()
         expired = [message for message in messages if 0 < message.expiration <= now]
         self._count_expired(expired)
         return [message for message in messages if not 0 < message.expiration <= now], expired

@@ -201,7 +201,7 @@ class XaRegistry:
         entries = [
             PreparedEntry(
                 branch.xid, str(branch.state), branch.prepared.outcome,
-                (now - branch.prepared.prepared_at) / 1000, branch.prepared.messages,
+                max(now - branch.prepared.prepared_at, 0) / 1000, branch.prepared.messages,
                 branch.prepared.acknowledgements, branch.prepared.bytes,
             )
             for branch in self._branches.values() if branch.is_prepared

@@ -39,25 +39,25 @@ class Timeline:
     def __init__(self, span: Span) -> None:
         self.span = span
         self.slot = -1  # the newest point
-        self._at = [0] * span.points  # in milliseconds since the epoch; 0 for none
+        self._at = [0] * span.points  # by the steady time; 0 for none
 
-    def is_due(self, now_ms: int) -> bool:
+    def is_due(self, steady_ms: int) -> bool:
         """Whether it is time for the next point."""
-        return self.slot < 0 or now_ms - self._at[self.slot] >= self.span.step * 1000
+        return self.slot < 0 or steady_ms - self._at[self.slot] >= self.span.step * 1000
 
     @property
     def next_slot(self) -> int:
         """Where the next point goes: it replaces the oldest one."""
         return (self.slot + 1) % self.span.points
 
-    def advance(self, now_ms: int) -> None:
+    def advance(self, steady_ms: int) -> None:
         """All histories have the next point."""
         self.slot = self.next_slot
-        self._at[self.slot] = now_ms
+        self._at[self.slot] = steady_ms
 
-    def slots(self, now_ms: int) -> Iterator[tuple[int, int]]:
+    def slots(self, steady_ms: int) -> Iterator[tuple[int, int]]:
         """The points within the span, oldest first: slot and time."""
-        first = now_ms - self.span.seconds * 1000
+        first = steady_ms - self.span.seconds * 1000
         for number in range(self.slot + 1, self.slot + 1 + self.span.points):
             slot = number % self.span.points
             if self._at[slot] > max(first, 0):

@@ -35,6 +35,7 @@ class Sample:
 
     at_ms: int = 0  # when it began, in milliseconds since the epoch
     at: float = 0.0  # the same on the monotonic clock
+    steady_ms: int = 0  # the same by the steady time
     entered: int = 0  # messages that came since the pass before
     left: int = 0  # messages that left since then
     in_rate: float = 0.0
@@ -60,11 +61,11 @@ class SamplePass:
         self._heads = heads
         self._waiting = waiting  # objects whose first message is to be looked at, with their kinds
         self.sampled: dict[Any, Sampled] = {}
-        self.sample = Sample(clock.now_ms(), clock.monotonic())
+        self.sample = Sample(clock.now_ms(), clock.monotonic(), broker.core.wall.steady_ms())
         self._elapsed = self.sample.at - last.at if last.at_ms else 0.0
         self._work = [(kind, source) for kind, sources in objects(broker) for source in sources]
         self._next = self._looked = 0
-        self.due = [index for index, line in enumerate(timelines) if line.is_due(self.sample.at_ms)]
+        self.due = [index for index, line in enumerate(timelines) if line.is_due(self.sample.steady_ms)]
         self._slots = [(index, timelines[index].next_slot) for index in self.due]
         self._spare = self._histories_to_give_up()
         self._histories = sum([known.history is not None for known in before.values()])

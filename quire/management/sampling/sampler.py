@@ -97,5 +97,5 @@ class Sampler:
         for index in work.due:
             line = self.timelines[index]
             self.history.note(index, line.next_slot, sample.at, self._entered, self._left, sample.depth, age)
-            line.advance(sample.at_ms)
+            line.advance(sample.steady_ms)
         self.latest = sample

@@ -1,7 +1,11 @@
 """A wall clock that is set while messages wait: what waits for a span of time waits for that span."""
 
+from typing import Any
+
 import pytest
 
+from quire.broker.bulk.rows import Row
+from quire.broker.bulk.staged_writes import SWEEP_INTERVAL
 from quire.management.management import Management
 from quire.management.message_view import MessageViewer
 from quire.settings import Settings
@@ -137,3 +141,113 @@ def test_an_operator_is_shown_when_it_comes_by_the_wall_clock() -> None:
     viewer = MessageViewer(stepped.broker)
     located = viewer.locate(queue, 1)
     assert viewer.view(located, located.load(), None).not_before == due
+
+
+# What a wall time decides.
+
+AGES: dict[str, Any] = {
+    "offline_durable_subscriber_timeout": 3600.0, "partitions": 1, "retention_time": 3600.0,
+    "subscription_recovery_policy": "timed", "recovery_duration": 3600.0,
+}  # fmt: skip
+
+
+def aging() -> SteppedBroker:
+    """A broker with everything that a wall time ends, each in half an hour or an hour."""
+    stepped = SteppedBroker(settings(policy=AGES, producer={"id_max_age": 3600.0}, broker={"expiry_interval": 1.0}))
+    client = stepped.connect(headers={"client-id": "c"})
+    wanted = {"destination": "/topic/t", "id": "d", "ack": "client", "activemq.subscriptionName": "d"}
+    client.frame("SUBSCRIBE", wanted)
+    expires = {"expires": str(stepped.clock.now_ms() + 1_800_000)}
+    for destination in ("/queue/q", "/topic/t"):
+        client.frame("SEND", {"destination": destination, **expires, "persistent": "true"}, b"ttl")
+    client.frame("SEND", {"destination": "/queue/q", **expires}, b"spooled")
+    client.frame("SEND", {"destination": "/stream/s"}, b"record")
+    client.frame("SEND", {"destination": "/queue/later", "AMQ_SCHEDULED_DELAY": "1800000"}, b"later")
+    client.frame("SEND", {"destination": "/queue/n", "producer-id": "p", "producer-sequence": "1"}, b"numbered")
+    stepped.run()
+    client.vanish()
+    stepped.run()
+    stepped.broker.stream("s").pins.set("pin", {0: 1}, 1_800_000)
+    stepped.run()
+    return stepped
+
+
+def there(stepped: SteppedBroker) -> dict[str, int]:
+    """What there is of each."""
+    broker = stepped.broker
+    return {
+        "queue": stepped.queue("q").depth, "durables": len(broker.durables),
+        "waiting": sum([durable.depth for durable in broker.durables]),
+        "records": broker.stream("s").partitions[0].count, "pins": len(broker.stream("s").pins.by_name),
+        "scheduled": broker.schedule.depth, "producers": len(broker.producers.ids()),
+    }  # fmt: skip
+
+
+def goes_by(stepped: SteppedBroker, seconds: int) -> None:
+    for _ in range(seconds):
+        stepped.advance(1.0)
+        stepped.run()
+
+
+ALL = {"queue": 2, "durables": 1, "waiting": 1, "records": 1, "pins": 1, "scheduled": 1, "producers": 1}
+
+
+def test_a_clock_that_is_a_year_ahead_for_a_moment_ends_nothing() -> None:
+    stepped = aging()
+    assert there(stepped) == ALL
+    stepped.clock.jump(YEAR)
+    goes_by(stepped, 50)
+    stepped.broker.reload(stepped.settings)
+    goes_by(stepped, 3)
+    consumer = stepped.connect()
+    consumer.subscribe("q")
+    stepped.run()
+    assert consumer.messages() == [b"ttl", b"spooled"]
+    stepped.clock.jump(-YEAR)
+    goes_by(stepped, 100)
+    assert there(stepped) == ALL
+
+
+def test_a_clock_that_stays_a_year_ahead_is_believed_after_a_minute() -> None:
+    stepped = aging()
+    stepped.clock.jump(YEAR)
+    goes_by(stepped, 130)
+    assert there(stepped) == {**dict.fromkeys(ALL, 0), "durables": 1}  # its end is planned
+    stepped.broker.reload(stepped.settings)
+    goes_by(stepped, 1)
+    assert len(stepped.broker.durables) == 0
+
+
+def test_what_begins_while_the_clock_is_ahead_ages_as_the_rest() -> None:
+    stepped = aging()
+    stepped.clock.jump(YEAR)
+    client = stepped.connect(headers={"client-id": "other"})
+    client.frame("SUBSCRIBE", {"destination": "/topic/t", "id": "d", "activemq.subscriptionName": "e"})
+    client.frame("SEND", {"destination": "/queue/soon", "AMQ_SCHEDULED_DELAY": "5000"}, b"soon")
+    stepped.run()
+    client.vanish()
+    stepped.run()
+    stepped.clock.jump(-YEAR)
+    goes_by(stepped, 6)
+    assert stepped.queue("soon").depth == 1
+    goes_by(stepped, 3600)
+    assert len(stepped.broker.durables) == 0
+
+
+def test_an_offline_time_that_lies_ahead_at_the_start_begins_with_it() -> None:
+    stepped = aging()
+    stepped.clock.jump(-YEAR)
+    again = stepped.reopen()
+    goes_by(again, 3602)
+    assert len(again.broker.durables) == 0
+
+
+def test_stages_are_not_discarded_because_the_clock_is_ahead_when_they_are_looked_at() -> None:
+    stepped = SteppedBroker()
+    stepped.broker.staged.stage("writer", [Row("/queue/q", b"\n", b"row", 0, 4, True)])
+    stepped.run()
+    stepped.advance(SWEEP_INTERVAL - 1)
+    stepped.clock.jump(YEAR)
+    stepped.advance(1)
+    stepped.run()
+    assert len(stepped.broker.staged.stages) == 1

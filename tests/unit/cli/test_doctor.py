@@ -72,6 +72,13 @@ def test_a_running_broker_is_asked(tmp_path: Path, broker: FakeBroker) -> None:
     assert found["ports"][0].text == "stomp: the broker listens on 127.0.0.1:7001"
 
 
+def test_a_clock_that_was_set_while_the_broker_ran_is_a_warning(tmp_path: Path, broker: FakeBroker) -> None:
+    (tmp_path / "broker.json").write_text(json.dumps({"pid": os.getpid(), "http": "127.0.0.1:7003"}))
+    broker.answer("GET", "/broker", {**STATUS, "clock_set": "the clock was set back by 3,600 s"})
+    (finding, _) = examined(tmp_path)["clock"]
+    assert (finding.state, finding.text) == ("warning", "while the broker ran, the clock was set back by 3,600 s")
+
+
 def test_a_broker_that_crashed_is_told_from_one_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> tuple[int, bytes]:
         raise BrokerUnreachable("no broker answers")

@@ -47,6 +47,24 @@ def test_status_shows_the_disk(api: Api, tmp_path: Path) -> None:
     assert status["spool"]["disk"] is None
 
 
+def test_status_tells_that_the_clock_was_set(api: Api) -> None:
+    assert api.call("GET", "/broker").json()["clock_set"] is None
+    api.stepped.clock.jump(-3600)
+    assert (
+        api.call("GET", "/broker").json()["clock_set"].startswith("the clock was set back by 3,600 s: nothing expires")
+    )
+    (entry,) = [one for one in api.call("GET", "/overview").json()["attention"] if one["code"] == "clock-set"]
+    assert (entry["severity"], entry["kind"]) == ("warning", "broker")
+    api.stepped.advance(3601)
+    assert "clock-set" not in [one["code"] for one in api.call("GET", "/overview").json()["attention"]]
+
+
+def test_a_broker_runs_for_as_long_as_it_does_whatever_the_clock_says(api: Api) -> None:
+    api.stepped.clock.jump(-3600)
+    api.stepped.advance(60)
+    assert api.call("GET", "/broker").json()["uptime_seconds"] == 60.0
+
+
 def test_status_shows_no_password() -> None:
     assert "secret" not in shown("postgresql+psycopg://quire:secret@host/quire")
 

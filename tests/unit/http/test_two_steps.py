@@ -83,6 +83,17 @@ def test_a_token_is_for_its_own_request_and_time_only(api: Api) -> None:
     assert api.call("POST", "/queues/q/purge", json={"limit": 1}, params={"token": token}).json()["removed"] == 1
 
 
+@pytest.mark.parametrize("jump", [-86_400.0, 86_400.0])
+def test_a_token_lasts_for_its_time_whatever_the_clock_does(api: Api, jump: float) -> None:
+    fill(api, 3)
+    request: dict[str, Any] = {"json": {"limit": 1}}
+    first, second = [tried(api, "POST", "/queues/q/purge", **request)["token"] for _ in range(2)]
+    api.stepped.clock.jump(jump)
+    assert api.call("POST", "/queues/q/purge", params={"token": first}, **request).json()["removed"] == 1
+    api.stepped.clock.advance(two_steps.LIFETIME_MS / 1000 + 1)
+    assert api.error("POST", "/queues/q/purge", params={"token": second}, **request) == (409, "confirmation-mismatch")
+
+
 def test_another_broker_does_not_take_a_token(api: Api) -> None:
     fill(api, 1)
     token = tried(api, "DELETE", "/queues/q")["token"]

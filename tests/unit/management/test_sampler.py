@@ -1,5 +1,7 @@
 """The sampler: rates, histories and concerns."""
 
+from itertools import pairwise
+
 import pytest
 
 from quire.management.consumer_group_management import ConsumerGroupManagement
@@ -104,6 +106,21 @@ def test_a_history_has_the_points_of_its_span_and_no_older_ones() -> None:
     assert minutes.at[-1] - minutes.at[0] < SPANS[0].seconds * 1000
     passes(stepped, management, 1000)  # nothing was sampled for long
     assert len(management.history.read("broker", "", "5m").at) == 1
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_a_history_goes_on_when_the_clock_is_set(jump: float) -> None:
+    stepped = filled(0)
+    management = Management(stepped.broker)
+    for _ in range(10):
+        passes(stepped, management, 2)
+    stepped.clock.jump(jump)
+    for _ in range(10):
+        passes(stepped, management, 2)
+    points = management.history.read("broker", "", "5m").at
+    assert len(points) == 20
+    assert stepped.clock.now_ms() - points[-1] < 2000
+    assert [after - before for before, after in pairwise(points)] == [2000] * 19
 
 
 def test_the_number_of_histories_is_bounded_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
