@@ -95,6 +95,11 @@ class WallClock:
         """The time to store as the beginning of an age, in milliseconds since the epoch."""
         return self._times()[1]
 
+    def behind_ms(self) -> int:
+        """By how many milliseconds the clock was set back that is not believed."""
+        now, believed = self._times()
+        return max(believed - now, 0)
+
     def past_ms(self) -> int:
         """The latest time that is surely past, in milliseconds since the epoch."""
         return min(self._times())
@@ -104,6 +109,10 @@ class WallClock:
         self._times()
         is_old = self.step is None or self._clock.monotonic() - self.step.at >= TOLD_FOR
         return None if is_old else self.step
+
+    def future_ms(self) -> int:
+        """The time after which everything is surely still to come, in milliseconds since the epoch."""
+        return max(self._times()) + round(STEP * 1000)
 
     def _times(self) -> tuple[int, int]:
         """The wall clock's time, and the one that is believed."""

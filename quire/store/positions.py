@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from quire.errors import StoreCorrupt
 from quire.message import Message
 from quire.store.base import LaneState, Page, StoreReader
@@ -41,26 +43,68 @@ def timestamp_of(message: Message) -> int:
     return int(content[start : content.index(b"\n", start)])
 
 
-def offset_at(reader: StoreReader, lane: int, time_ms: int, first: int = 0) -> int:
+def set_back_key(lane: int) -> str:
+    """The key of the mark that has the offsets of a partition at which timestamps begin anew."""
+    return f"stream/{lane}/set-back"
+
+
+def set_back(reader: StoreReader, lane: int) -> list[int]:
+    """The offsets at which timestamps begin anew, ascending: the clock had been ahead before (``Partition.send``)."""
+    value = reader.mark(set_back_key(lane))
+    return [] if value is None else msgspec.msgpack.decode(value, type=list[int])
+
+
+def offset_at(reader: StoreReader, lane: int, time_ms: int, first: int = 0, latest_ms: int | None = None) -> int:
     """The offset of the first record that the broker took at a time or later, by ``search``; the end if there is none.
 
-    Timestamps ascend along a partition of a stream (``Partition.send``). Records of older versions have two exceptions.
+    Timestamps ascend along a partition of a stream, but where the clock had been ahead before (``set_back``). A record
+    with a time after the latest possible one is as old as the next record without.
+
+    Args:
+        first: the first offset to look at.
+        latest_ms: the latest possible time; that of the last record if None.
+
+    Records of older versions have two exceptions.
     A message of a transaction has the time of its SEND, so it may be older than the record before it; a few such
     records do not mislead the search, but hundreds in a row may. And the broker's clock may have been set back: then a
     time comes twice, and either place may be found.
     """
-    return search(reader, lane, timestamp_of, time_ms, first)
+    begins = [offset for offset in set_back(reader, lane) if offset > first]
+    end = extent(reader, lane).end
+    if latest_ms is None and begins:
+        latest_ms = time_from(reader, lane, reader.lane_state(lane).tail)
+    ahead: int | None = None  # the first record with an impossible time that no older one follows
+    for until in (*begins, end):
+        place = search(reader, lane, timestamp_of, time_ms, first, until)
+        if ahead is not None and _has_records(reader, lane, first, place):
+            ahead = None
+        if place < until:
+            if latest_ms is None or (time_from(reader, lane, place) or 0) <= latest_ms:
+                return place if ahead is None else ahead
+            ahead = place if ahead is None else ahead
+        first = until
+    return end if ahead is None else ahead
 
 
-def search(reader: StoreReader, lane: int, key: Callable[[Message], Key], wanted: Key, begin: int = 0) -> int:
+def _has_records(reader: StoreReader, lane: int, first: int, until: int) -> bool:
+    """Whether there are records from an offset to before another."""
+    found = reader.links(lane, first, 1)
+    return bool(found) and found[0].sequence < until
+
+
+def search(
+    reader: StoreReader, lane: int, key: Callable[[Message], Key], wanted: Key, begin: int = 0, until: int | None = None
+) -> int:
     """The offset of the first record from ``begin`` on with a key not below the wanted one; the end if there is none.
+
+    The end is that of the lane, or ``until`` if that is before it.
 
     It takes O(log n) reads. Keys should ascend along the lane. Where they do not, the record found is still not below
     the wanted key, and the one just before it is. A damaged record counts with the key of the next sound one, so a
     read from there meets it.
     """
     low, end, *_ = extent(reader, lane)
-    low = max(low, begin)
+    low, end = max(low, begin), end if until is None else min(end, until)
     high = found = end
     while low < high:
         middle = (low + high) // 2

@@ -1,10 +1,13 @@
 """A partition of a stream: one lane, whose records stay until retention lets them go.
 
-Their timestamps ascend, whatever the clock does: one that would go back is that of the record before it. What older
+Their timestamps ascend: one that would go back is that of the record before it. But if that lies ahead of the clock by
+far, the clock was wrong then: times begin anew (``set_back``), and the later records have their own. What older
 versions stored need not be so: ``ordered_from`` says where that ends.
 """
 
 from typing import Protocol
+
+import msgspec
 
 from quire.broker.core.commit import Commit
 from quire.broker.core.core import Core
@@ -16,10 +19,14 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination
 from quire.message import Message
 from quire.store.base import LaneState, Link, StoredDestination
-from quire.store.positions import time_from
+from quire.store.positions import set_back, set_back_key, time_from
 
 _TIMESTAMP = b"\ntimestamp:"
 """What the first header line ends with, and the second one begins with."""
+
+
+MOST_SET_BACK = 16
+"""At how many offsets times may begin anew; if all of them have records still, times wait for the clock to catch up."""
 
 
 class PartitionedStream(Protocol):
@@ -102,6 +109,7 @@ class Partition:
         self.announced = state.next_sequence - 1
         self.start_after(self.gone.highest)
         last = time_from(self.core.store, lane, state.tail) if state.count else 0
+        self._set_back = [] if new else set_back(self.core.store, lane)
         self._stamp, self._stamp_at = b"%b%d\n" % (_TIMESTAMP, last or 0), slice(0, 0)
         self.ordered_from = self.next_sequence if ordered_from is None or last is None else ordered_from
         self._open = PartitionPart(self)
@@ -161,10 +169,28 @@ class Partition:
         place = content.index(b"\n")
         end = content.index(b"\n", place + 1) + 1
         self._stamp_at = slice(place, end)
-        if int(content[place + len(_TIMESTAMP) : end]) < int(self._stamp[len(_TIMESTAMP) :]):
+        time, last = int(content[place + len(_TIMESTAMP) : end]), int(self._stamp[len(_TIMESTAMP) :])
+        if behind := self.core.wall.behind_ms():
+            time = min(time, self.core.clock.now_ms()) + behind
+            content = b"%b%b%d\n%b" % (content[:place], _TIMESTAMP, time, content[end:])
+            end = content.index(b"\n", place + 1) + 1
+            self._stamp_at = slice(place, end)
+        if time < last and not self._begin_anew(last):
             return b"".join((content[:place], self._stamp, content[end:]))
         self._stamp = content[place:end]
         return content
+
+    def _begin_anew(self, last_ms: int) -> bool:
+        """Let times begin anew with the next record, if that of the last one lies ahead; whether they do."""
+        if last_ms <= self.core.wall.future_ms():
+            return False
+        first = self.head or self.announced + 1
+        known = [offset for offset in self._set_back if offset > first]
+        if len(known) == MOST_SET_BACK:
+            return False
+        self._set_back = [*known, self.next_sequence]
+        self.core.set_mark(set_back_key(self.lane), msgspec.msgpack.encode(self._set_back))
+        return True
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
         """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one."""
@@ -239,5 +265,5 @@ class Partition:
 
     def forget_marks(self) -> None:
         """The stream is deleted: remove what the partition remembers besides its messages."""
-        for page in self.gone.page_keys():
-            self.core.set_mark(self._keys.page(page), None)
+        for key in (set_back_key(self.lane), *[self._keys.page(page) for page in self.gone.page_keys()]):
+            self.core.set_mark(key, None)

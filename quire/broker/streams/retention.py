@@ -53,10 +53,12 @@ class _Place:
         surplus: how many bytes it has to give up still, by its share of what the stream has too many.
         old_before: what is before this offset was too old when time was looked at.
         look_at: when it is to be looked at again, in milliseconds since the epoch.
+        look_by: the same by the steady time: whichever comes first, if the clock is set meanwhile.
     """
 
     __slots__ = (
-        "again", "done", "is_again_due", "is_done_due", "look_at", "old_before", "partition", "passed", "surplus",
+        "again", "done", "is_again_due", "is_done_due", "look_at", "look_by", "old_before", "partition", "passed",
+        "surplus",
     )  # fmt: skip
 
     def __init__(self, partition: Partition) -> None:
@@ -64,7 +66,7 @@ class _Place:
         self.passed = self.again = self.done = 0
         self.is_again_due = False
         self.is_done_due = True
-        self.surplus = self.old_before = self.look_at = 0
+        self.surplus = self.old_before = self.look_at = self.look_by = 0
 
     @property
     def next(self) -> int:
@@ -211,17 +213,20 @@ class Retention:
         kept_for = round(self._stream.policy.retention_time * 1000)
         if kept_for < 0:
             return 0
-        now = self._core.wall.past_ms()
-        if now >= place.look_at:
+        wall = self._core.wall
+        now, steady, latest = wall.past_ms(), wall.steady_ms(), wall.future_ms()
+        if now >= place.look_at or steady >= place.look_by:
             with self._core.store.snapshot() as reader:
                 lane, young = place.partition.lane, now - kept_for + 1
                 if place.next < place.partition.ordered_from:
-                    place.old_before, is_known = _walk(reader, place, young)
+                    place.old_before, is_known = _walk(reader, place, young, latest)
                 else:
-                    place.old_before, is_known = offset_at(reader, lane, young, place.next), True
+                    place.old_before, is_known = offset_at(reader, lane, young, place.next, latest), True
                 oldest = time_from(reader, lane, place.old_before) if is_known else None
             if is_known:
-                place.look_at = max((now if oldest is None else oldest) + kept_for, now + round(CHECK_PERIOD * 1000))
+                left = kept_for if oldest is None else 0 if oldest > latest else oldest + kept_for - now
+                left = max(left, round(CHECK_PERIOD * 1000))
+                place.look_at, place.look_by = now + left, steady + left
         return place.old_before
 
     def _share_out(self) -> None:
@@ -277,10 +282,11 @@ class Retention:
         return [link for link in links if link.sequence < end and all([link.sequence in s for s in sets])]
 
 
-def _walk(reader: StoreReader, place: _Place, young: int) -> tuple[int, bool]:
+def _walk(reader: StoreReader, place: _Place, young: int, latest: int) -> tuple[int, bool]:
     """Where the first young record of a partition is, of those whose times are in no order.
 
-    A record is as old as the youngest one before it: so none goes that is younger than it may be.
+    A record is as old as the youngest one before it: so none goes that is younger than it may be. One with a time after
+    the latest possible one is as old as the next one without.
     """
     lane, first = place.partition.lane, place.next
     until = min(place.partition.ordered_from, extent(reader, lane).end)
@@ -290,9 +296,13 @@ def _walk(reader: StoreReader, place: _Place, young: int) -> tuple[int, bool]:
         page = sound_page(reader, lane, first, until, STEP_BYTES, STEP)
     except StoreCorrupt as damage:
         return damage.data["sequence"] + 1, False
+    ahead = 0
     for message in page.messages:
-        if timestamp_of(message) >= young:
-            return message.sequence, True
+        if young <= (time := timestamp_of(message)) <= latest:
+            return ahead or message.sequence, True
+        ahead = 0 if time < young else ahead or message.sequence
+    if ahead:
+        return ahead, True
     return until if page.end else page.messages[-1].sequence + 1, False
 
 

@@ -26,8 +26,8 @@ def bounds(lanes: Lanes, partition: Partition, options: Options, conditions: Ite
     """The ranges of offsets of a partition that are to be read, ascending and apart from each other.
 
     A filter on ``timestamp`` narrows the range of streams only, whose timestamps ascend (``offset_at``; a clock that
-    was set back by more than ``LATE_MS``, or old messages that an operator moved there by the hundred, can mislead
-    it). In a queue or topic messages may be old: dead letters are, and moved ones.
+    was set by more than ``LATE_MS``, or old messages that an operator moved there by the hundred, can mislead it).
+    In a queue or topic messages may be old: dead letters are, and moved ones.
     """
     conditions = list(conditions)
     if not all([_may_hold(condition, partition) for condition in conditions]):

@@ -94,7 +94,7 @@ def test_a_record_goes_no_earlier_than_the_youngest_before_it() -> None:
     stepped = made(SetClock(), retention_time=60.0)
     sent_at(stepped, [0, 50, 0, 10])
     for now, there in ((59.9, 4), (61, 3), (109.9, 3), (112, 0)):
-        stepped.clock.set(now - 2)  # type: ignore[attr-defined]
+        stepped.advance(max(now - 2 - (stepped.clock.now_ms() - NOW) / 1000, 0))
         settle(stepped, 2.0)
         assert len(left(stepped)) == there
 
@@ -138,6 +138,12 @@ def test_old_records_go_in_steps_up_to_the_first_young_one(monkeypatch: pytest.M
     monkeypatch.setattr("quire.broker.streams.retention.STEP", 7)
     stepped = aged(old([*[1, 0] * 20, 90, 2, 3], monkeypatch), 121)
     assert left(stepped) == [41, 42, 43]
+
+
+def test_a_record_whose_time_lies_ahead_is_as_old_as_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    stepped = aged(old([0, 10_000, 1, 2, 9_999, 9_999, 90, 9_999], monkeypatch), 121)
+    assert left(stepped) == [5, 6, 7, 8]
+    assert left(aged(stepped, 151)) == [8]
 
 
 def test_what_a_newer_version_appends_is_in_order_and_goes_by_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
