@@ -106,7 +106,7 @@ class Pins:
         self.expire()
         if name not in self.by_name and len(self.by_name) >= MAX_PINS:
             raise LimitExceeded(f"the stream has {MAX_PINS} pins: release some", limit=MAX_PINS)
-        pin = Pin(dict(offsets), self._core.clock.now_ms() + time_to_live_ms)
+        pin = Pin(dict(offsets), self._core.wall.believed_ms() + time_to_live_ms)
         self._change(name, pin)
         return pin
 

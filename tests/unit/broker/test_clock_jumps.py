@@ -234,6 +234,20 @@ def test_what_begins_while_the_clock_is_ahead_ages_as_the_rest() -> None:
     assert len(stepped.broker.durables) == 0
 
 
+@pytest.mark.parametrize("jump", [YEAR, -YEAR])
+def test_a_pin_lasts_for_its_time_from_when_it_was_set(jump: float) -> None:
+    stepped = aging()
+    pins = stepped.broker.stream("s").pins
+    stepped.clock.jump(jump)
+    pins.set("other", {0: 1}, 10_000)
+    stepped.run()
+    stepped.clock.jump(-jump)
+    goes_by(stepped, 9)
+    assert "other" in pins.by_name
+    goes_by(stepped, 3)
+    assert "other" not in pins.by_name
+
+
 def test_an_offline_time_that_lies_ahead_at_the_start_begins_with_it() -> None:
     stepped = aging()
     stepped.clock.jump(-YEAR)
