@@ -6,10 +6,14 @@ from random import Random
 from typing import ClassVar, Literal
 
 from tests.simulation.history import History, Setup
-from tests.simulation.steps import Begin, Crash, End, Finish, Leave, Read, Run, Step, Wait
+from tests.simulation.steps import Begin, Crash, End, Finish, Jump, Leave, Read, Run, Step, Wait
 
 PRODUCERS = ("p0", "p1")
 CONSUMERS = ("c0", "c1", "c2")
+
+HOUR, YEAR = 3600.0, 8760 * 3600.0
+JUMPS = (0.0, 0.0, HOUR, -HOUR, YEAR, -YEAR)
+"""By how much the broker's clock is ahead."""
 
 Weights = dict[Callable[[], Step], int]
 """What draws a step, and how often one is drawn."""
@@ -21,6 +25,8 @@ class Generator(ABC):
     FEATURES: ClassVar[tuple[str, ...]]
     CHANCE: ClassVar[float]
     WAITS: ClassVar[tuple[float, ...]]
+    JUMPING: ClassVar[int] = 0
+    """Of how many histories the clock is set in one; 0 for in none."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -35,7 +41,12 @@ class Generator(ABC):
         weights = generator._weights()
         random = generator._random
         draws = random.choices(list(weights), list(weights.values()), k=random.randint(50, 150))
-        return History(setup, tuple([draw() for draw in draws]))
+        steps = [draw() for draw in draws]
+        if cls.JUMPING and seed % cls.JUMPING == 1:
+            clock = Random(seed)
+            for _ in range(clock.randint(2, 10)):
+                steps.insert(clock.randint(0, len(steps)), Jump(clock.choice(JUMPS)))
+        return History(setup, tuple(steps))
 
     @abstractmethod
     def _setup(self) -> Setup: ...

@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from quire.clock import ManualClock
 from quire.errors import StoreFull
 from quire.settings import Settings
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.simulation.client import Note, SimulatedClient
 from tests.simulation.crash import Crash, CrashingStore, CrashPoints
+from tests.simulation.jumping_clock import JumpingClock
 from tests.simulation.rules import Broken, Rule
 
 Client = TypeVar("Client", bound=SimulatedClient)
@@ -20,7 +20,8 @@ class Life(ABC, Generic[Client]):
 
     def __init__(self, settings: Settings, note: Note) -> None:
         self.clients: dict[str, Client] = {}
-        self.clock = ManualClock()
+        self.clock = JumpingClock()
+        self.right = self.clock.right
         self.note = note
         self.points = CrashPoints()
         self.store = CrashingStore(self.points)
@@ -29,6 +30,7 @@ class Life(ABC, Generic[Client]):
         self._start()
 
     def _start(self) -> None:
+        self.clock.misled = self.clock.misled or bool(self.clock.ahead)
         self.spool_store = CrashingStore(self.points)
         self.stepped = SteppedBroker(self._settings, self.store, self.clock, self.spool_store)
 
@@ -128,6 +130,7 @@ class Life(ABC, Generic[Client]):
         """Nothing fails any more: let everybody finish, consume everything, and look at what is left."""
         self.note("settling down")
         self.points.arm(0)
+        self.clock.set(0.0)
         self.store.mend()
         self.spool_store.mend()
         for client in self.clients.values():

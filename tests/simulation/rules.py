@@ -19,6 +19,7 @@ class Rule(StrEnum):
     GRACE = "a member with a name keeps its partitions for the grace time"
     HANDS = "a message is in the hands of one member at a time"
     HELD = "what a member says it holds is its own"
+    LATE = "nothing waits for longer than its delay"
     LEASE = "a lease ends at its time"
     LEFT = "nothing is left of what is gone"
     LINKS = "the store is sound"

@@ -69,6 +69,21 @@ class Wait(Step, frozen=True):
         world.stepped.advance(self.seconds)
 
 
+class Jump(Step, frozen=True):
+    """The broker's clock is set.
+
+    Attributes:
+        ahead: by how many seconds it is ahead of the right one from now on; 0 for not at all.
+    """
+
+    ahead: float = 0.0
+
+    def act(self, world: Life[SimulatedClient]) -> None:
+        """Set it."""
+        world.note(f"the clock is {self.ahead} s ahead")
+        world.clock.set(self.ahead)
+
+
 class Fail(Step, frozen=True):
     """Calls of a kind fail.
 
@@ -173,4 +188,4 @@ class Read(Step, frozen=True):
             client.read(on=self.on)
 
 
-CommonStep = Turn | Finish | Run | Wait | Fail | Crash | Begin | End | Leave | Read
+CommonStep = Turn | Finish | Run | Wait | Jump | Fail | Crash | Begin | End | Leave | Read

@@ -6,6 +6,7 @@ from quire.broker.queues.queue import Queue
 from quire.message import Message
 from quire.testing.stepped import SteppedBroker
 from tests.simulation.checks import ALL, GREATEST, check_answered
+from tests.simulation.jumping_clock import RightClock
 from tests.simulation.queues.client import Client
 from tests.simulation.queues.ownership import Ownership
 from tests.simulation.queues.subscribed import Subscribed
@@ -49,7 +50,9 @@ def check_counts(stepped: SteppedBroker) -> None:
         raise Broken(Rule.MEMORY, f"the broker has {broker.core.memory.used} bytes resident, its queues {resident}")
 
 
-def check_going_on(stepped: SteppedBroker, clients: list[Client], ownership: Ownership) -> None:
+def check_going_on(
+    stepped: SteppedBroker, clients: list[Client], ownership: Ownership, right: RightClock
+) -> None:  # fmt: skip
     """At rest, without any time going by: everybody has got what could be given."""
     broker = stepped.broker
     if broker.core.store_error is not None:
@@ -57,21 +60,24 @@ def check_going_on(stepped: SteppedBroker, clients: list[Client], ownership: Own
     check_answered(stepped, clients)
     for client in clients:
         if client.subscribed and client.subscribed.credit > 0 and client.connection.session.writable:
-            waiting = _waiting_for(stepped, client.subscribed, ownership)
+            waiting = _waiting_for(stepped, client.subscribed, ownership, right)
             if waiting:
                 some = ", ".join(waiting[:3])
                 raise Broken(Rule.STALL, f"{client.name} has credit, and {some} wait in {client.subscribed.queue}")
 
 
-def _waiting_for(stepped: SteppedBroker, subscribed: Subscribed, ownership: Ownership) -> list[str]:
+def _waiting_for(
+    stepped: SteppedBroker, subscribed: Subscribed, ownership: Ownership, right: RightClock
+) -> list[str]:  # fmt: skip
     """The messages that a consumer with credit should have got."""
     queue = stepped.queue(subscribed.queue)
     if queue.depth == queue.in_flight or queue.fault is not None:
         return []
     if queue.in_flight and queue.memory.available() < GREATEST:
         return []  # memory is full, and the queue has a part in that
-    now = stepped.clock.now_ms()
+    now = min(stepped.clock.now_ms(), right.now_ms())
     waiting = [m for m in _waiting(stepped, queue) if not m.expiration or m.expiration > now]
+    now = stepped.broker.core.wall.steady_ms()
     delayed = any([message.not_before > now for message in waiting])
     is_exclusive = ownership.has_exclusive(subscribed.queue)
     if delayed and (is_exclusive or queue.policy.blocking_redelivery or queue.policy.strict_order_dispatch):
@@ -85,6 +91,16 @@ def _waiting_for(stepped: SteppedBroker, subscribed: Subscribed, ownership: Owne
         elif group is None or group not in stopped:
             ready.append(message.body.decode().partition(";")[0])
     return ready
+
+
+def check_delays(stepped: SteppedBroker) -> None:
+    """At any time: no message waits for longer than its delay."""
+    now = stepped.broker.core.wall.steady_ms()
+    for queue in stepped.broker.queues.values():
+        longest = max(queue.policy.initial_redelivery_delay, queue.policy.redelivery_delay)
+        for message in _waiting(stepped, queue) if longest else []:
+            if (left := (message.not_before - now) / 1000) > longest:
+                raise Broken(Rule.LATE, f"{message.body[:10]!r} waits for {left} s yet, its delay is {longest} s")
 
 
 def _waiting(stepped: SteppedBroker, queue: Queue) -> list[Message]:

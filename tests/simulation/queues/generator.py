@@ -18,6 +18,7 @@ class QueueGenerator(Generator):
         "several-consumers", "groups", "selectors", "exclusive", "priorities", "delays",
     )  # fmt: skip
     CHANCE = 0.5
+    JUMPING = 4
     WAITS = (0.1, 1.0, 3.0)
 
     def __init__(self, random: Random) -> None:

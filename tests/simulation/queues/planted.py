@@ -15,6 +15,7 @@ from quire.broker.queues.queue_lane import QueueLane
 from quire.broker.queues.queue_part import QueuePart
 from quire.broker.queues.round_robin import RoundRobin
 from quire.broker.transactions.transaction import Transaction
+from quire.clock import WallClock
 from quire.cursors.memory_usage import MemoryUsage
 from quire.cursors.queue_cursor import QueueCursor
 from quire.message import MESSAGE_OVERHEAD, Message
@@ -242,3 +243,21 @@ def _(right: Method) -> Method:
 @_bug("a new consumer does not get what was parked before it came", QueueLane, "rewind")
 def _(right: Method) -> Method:
     return lambda self, out: None
+
+
+# A clock that is set.
+
+
+@_bug("delays go by the time of day", WallClock, "steady_ms")
+def _(right: Method) -> Method:
+    return lambda self: self._clock.now_ms()
+
+
+@_bug("when a delay began is not stored", Core, "note_delay", first=3000)
+def _(right: Method) -> Method:
+    return lambda self: None
+
+
+@_bug("messages expire by a clock that was set a moment ago", WallClock, "past_ms")
+def _(right: Method) -> Method:
+    return lambda self: self._clock.now_ms()

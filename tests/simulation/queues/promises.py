@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import NamedTuple
 
-from quire.clock import Clock
 from quire.testing.stepped import Frame
+from tests.simulation.jumping_clock import RightClock
 from tests.simulation.queues.setup import QueueSetup
 from tests.simulation.rules import Broken, Rule
 from tests.simulation.sent import Outcome, Sent
@@ -95,7 +95,7 @@ class QueueSent(Sent):
 class Promises:
     """The ledger."""
 
-    def __init__(self, setup: QueueSetup, clock: Clock) -> None:
+    def __init__(self, setup: QueueSetup, clock: RightClock) -> None:
         self.epoch = 0
         self.step = 0
         self.sent: dict[str, QueueSent] = {}
@@ -143,14 +143,25 @@ class Promises:
         if queue == letters:
             if not sent.draft.expiration and not self._may_be_dead(sent):
                 raise Broken(Rule.FAILED, f"{sent} is a dead letter, too early")
+            if self._lives(sent) and not self._may_be_dead(sent):
+                raise Broken(Rule.EXPIRED, f"{sent} has expired, too early")
         elif queue != sent.queue:
             raise Broken(Rule.ROUTE, f"{sent} came out of {queue}, it was sent to {sent.queue}")
-        elif 0 < sent.draft.expiration <= self._clock.now_ms():
+        elif self._is_over(sent):
             raise Broken(Rule.EXPIRED, f"{sent} came out of {queue}")
         elif letters in sent.copies:
             raise Broken(Rule.AGAIN, f"{sent} came out of {queue}, it is a dead letter already")
         elif sent.copy_in(queue).failures > self._setup.maximum_redeliveries:
             raise Broken(Rule.FAILED, f"{sent} came again, it should be a dead letter")
+
+    def _lives(self, sent: QueueSent) -> bool:
+        """Whether a message expires, and its time has not come."""
+        return sent.draft.expiration > self._clock.now_ms() and not self._clock.wrong.misled
+
+    def _is_over(self, sent: QueueSent) -> bool:
+        """Whether a message has expired, and the broker must know."""
+        is_known = self._clock.wrong.ahead >= 0 and not self._clock.wrong.misled
+        return 0 < sent.draft.expiration <= self._clock.now_ms() and is_known
 
     def _may_be_dead(self, sent: QueueSent) -> bool:
         return sent.copy_in(sent.queue).failures_most > self._setup.maximum_redeliveries

@@ -35,7 +35,7 @@ class Send(Step, frozen=True):
 
     def act(self, world: QueueWorld) -> None:
         """Send."""
-        expiration = world.clock.now_ms() + round(self.ttl * 1000) if self.ttl else 0
+        expiration = world.right.now_ms() + round(self.ttl * 1000) if self.ttl else 0
         draft = Draft(self.queue, b"x" * self.size, self.persistent, expiration, self.priority, self.group, self.color)
         for _ in range(self.count):
             world.client(self.client).send(draft, receipt=self.receipt)

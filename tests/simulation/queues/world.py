@@ -7,7 +7,7 @@ from quire.testing.stepped import SteppedClient
 from tests.simulation.checks import check_links
 from tests.simulation.client import Note
 from tests.simulation.life import Life
-from tests.simulation.queues.checks import check_counts, check_empty, check_going_on, check_memory
+from tests.simulation.queues.checks import check_counts, check_delays, check_empty, check_going_on, check_memory
 from tests.simulation.queues.client import Client
 from tests.simulation.queues.ownership import Ownership
 from tests.simulation.queues.promises import Promises, QueueSent
@@ -21,7 +21,7 @@ class QueueWorld(Life[Client]):
 
     def __init__(self, setup: QueueSetup, note: Note = lambda text: None) -> None:
         super().__init__(setup.settings(), note)
-        self.promises = Promises(setup, self.clock)
+        self.promises = Promises(setup, self.right)
         self.ownership = Ownership()
         self._setup = setup
         self._unconfirmed: dict[str, dict[QueueSent, None]] = {name: {} for name in setup.numbered}
@@ -58,7 +58,8 @@ class QueueWorld(Life[Client]):
     def check_rest(self, *, verify: bool) -> None:
         """Check what has to hold when the broker has nothing to do."""
         check_counts(self.stepped)
-        check_going_on(self.stepped, list(self.clients.values()), self.ownership)
+        check_delays(self.stepped)
+        check_going_on(self.stepped, list(self.clients.values()), self.ownership, self.right)
         if verify:
             check_links(self.store)
 

@@ -123,7 +123,7 @@ def _check_member(world: "StreamWorld", consumption: Consumption, member: Member
             raise Broken(Rule.STALL, f"{member} of {consumption} has credit, and {ready[0].record} waits for it")
     if group.retries is None or len(member.of(RETRIES)) >= max(member.prefetch // 5, 1):
         return
-    source, now = group.retries, world.clock.now_ms()
+    source, now = group.retries, world.right.now_ms()
     is_full = source.memory.used and source.memory.available() < GREATEST
     if consumption.is_purging or source.fault is not None or is_full or source.in_flight >= world.setup.max_in_flight:
         return
@@ -136,7 +136,7 @@ def _check_member(world: "StreamWorld", consumption: Consumption, member: Member
 
 def _ready(world: "StreamWorld", consumption: Consumption, partition: int) -> list[Work]:
     """The messages of a partition that a member could be given now, whose turn it is."""
-    now = world.clock.now_ms()
+    now = world.right.now_ms()
     works = [work for work in consumption.works(partition) if not work.record.is_leaving]
     works = [work for work in works if all([s.place is Place.WAITING for s in work.possible])]
     if consumption.of.order is Order.ORDERLY:

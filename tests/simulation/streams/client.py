@@ -56,7 +56,7 @@ class StreamClient(SimulatedClient):
         name = frame.body[: frame.body.index(b";")].decode()
         self.note(f"{self.name} gets {name} ({frame.headers['ack']}){again}")
         grip = self._world.lookout(self.consumption).deliver(
-            member, frame, self._world.clock.monotonic(), self._world.clock.now_ms()
+            member, frame, self._world.clock.monotonic(), self._world.right.now_ms()
         )
         self.past.append((grip.key, grip.ack))
         if member.ack != "auto":
@@ -136,7 +136,7 @@ class StreamClient(SimulatedClient):
                 if letter:
                     self.consumption.dead_letter(grip.work)
                 else:
-                    self.consumption.fail(grip.work, self._world.clock.now_ms(), delay_ms)
+                    self.consumption.fail(grip.work, self._world.right.now_ms(), delay_ms)
         self._frame("NACK", covered[-1].ack, headers, receipt=receipt)
 
     def extend(self, pick: int, seconds: float) -> None:
@@ -203,7 +203,7 @@ class StreamClient(SimulatedClient):
         if grip.member.grips.get(grip.key) is grip:
             self._settle(grip)
             if not is_acknowledged:
-                consumption.fail(work, self._world.clock.now_ms())
+                consumption.fail(work, self._world.right.now_ms())
         else:
             is_waiting = work.holder is None and all([state.place is Place.RETRY for state in work.possible])
             if not is_waiting or grip.key[0] != RETRIES:
@@ -244,5 +244,5 @@ class StreamClient(SimulatedClient):
             member.served = {}  # it may have changed before: what it is now, the next look tells
             member.grace_end = now + self._world.setup.grace
         else:
-            consumption.give_back(member.grips.values(), now, self._world.clock.now_ms(), lost=lost)
+            consumption.give_back(member.grips.values(), now, self._world.right.now_ms(), lost=lost)
             del consumption.members[member.id]

@@ -23,6 +23,7 @@ class StreamGenerator(Generator):
         "partitions", "selectors", "strays", "leases", "retention", "two-groups", "readers", "stops", "tight", "moves",
     )  # fmt: skip
     CHANCE = 0.4
+    JUMPING = 4
     WAITS = (0.1, 0.6, 1.1, 3.0, 7.0)
 
     def __init__(self, random: Random) -> None:

@@ -135,7 +135,7 @@ def _take_over(
     """What a member had on its old connection and has still; the rest comes back."""
     kept = {key: g for key, g in known.grips.items() if key in claims and (key[0] in served or key[0] == RETRIES)}
     busy = {key[0] for key in claims}  # it was at work on what it says that it has: the rest had only been waiting
-    now, now_ms = world.clock.monotonic(), world.clock.now_ms()
+    now, now_ms = world.clock.monotonic(), world.right.now_ms()
     back = [grip for key, grip in known.grips.items() if key not in kept]
     for lost in (True, False):
         some = [grip for grip in back if (grip.key[0] not in busy and not is_whole) is lost]

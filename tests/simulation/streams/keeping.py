@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from quire.broker.streams.stream import Stream
-from quire.clock import Clock
+from tests.simulation.jumping_clock import RightClock
 from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.log import Record, StreamLog
@@ -35,7 +35,7 @@ class Pinned(NamedTuple):
 class Keeping:
     """Sees that retention keeps what it has to keep."""
 
-    def __init__(self, setup: StreamSetup, clock: Clock) -> None:
+    def __init__(self, setup: StreamSetup, clock: RightClock) -> None:
         self.pins: dict[str, Pinned] = {}
         self._setup = setup
         self._clock = clock
@@ -89,7 +89,7 @@ class Keeping:
 
     def _is_old(self, record: Record, late: int) -> bool:
         limit = round(self._setup.retention_time * 1000)
-        return limit >= 0 and self._clock.now_ms() - record.time_ms >= limit + late
+        return limit >= 0 and self._clock.now_ms() - self._clock.right_ms(record.time_ms) >= limit + late
 
     def _is_too_much(self, size: int) -> bool:
         return 0 < self._setup.retention_bytes < size
@@ -113,6 +113,8 @@ class Keeping:
 
     def late(self, log: StreamLog) -> list[Record]:
         """What should be gone, when nobody has needed anything for a while."""
+        if self._clock.wrong.was_set:  # what has a wrong time goes with what comes after it
+            return []
         if any([pin.until > self._clock.now_ms() - LATE for pin in self.pins.values()]):
             return []
         left = [record for records in log.records for record in records.values()]

@@ -18,6 +18,7 @@ from quire.broker.streams.partition_part import PartitionPart
 from quire.broker.streams.pins import NOTHING_PINNED, Pins
 from quire.broker.streams.retention import Retention
 from quire.broker.streams.stream import Stream
+from quire.clock import WallClock
 from quire.message import Message
 from quire.store.base import Delivery
 from tests.simulation.bug import Bugs, Method
@@ -225,3 +226,16 @@ def _(right: Method) -> Method:
 @_bug("a group without members keeps its memory", QueueLane, "rest")
 def _(right: Method) -> Method:
     return lambda self: None
+
+
+# A clock that is set.
+
+
+@_bug("retries go by the time of day", WallClock, "steady_ms")
+def _(right: Method) -> Method:
+    return lambda self: self._clock.now_ms()
+
+
+@_bug("records go by a clock that was set a moment ago", WallClock, "past_ms")
+def _(right: Method) -> Method:
+    return lambda self: self._clock.now_ms()

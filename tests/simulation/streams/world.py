@@ -40,7 +40,7 @@ class StreamWorld(Life[StreamClient]):
         self.life = 0
         self.commits: list[tuple[int, list[Acknowledged]]] = []
         self.strays = Strays(self.log, self.group)
-        self.keeping = Keeping(setup, self.clock)
+        self.keeping = Keeping(setup, self.right)
         self._lookouts: dict[str, Lookout] = {}
         self._memories: dict[tuple[str, str], dict[Key, Remembered]] = {}
         with self.points.muted():
@@ -58,6 +58,10 @@ class StreamWorld(Life[StreamClient]):
         if consumption.is_stored:
             return self.stream.groups[consumption.name]
         return next(reader for reader in self.stepped.broker.groups.readers if reader.name == consumption.name)
+
+    def _start(self) -> None:
+        self.clock.set(0.0)  # a broker believes the clock with which it starts, for pins and retention too
+        super()._start()
 
     def lookout(self, consumption: Consumption) -> Lookout:
         """Who watches a group."""
@@ -80,7 +84,7 @@ class StreamWorld(Life[StreamClient]):
                 client.listen()
                 client.closed()
             self.clients = {name: client for name, client in self.clients.items() if not client.is_gone}
-            now, now_ms = self.clock.monotonic(), self.clock.now_ms()
+            now, now_ms = self.clock.monotonic(), self.right.now_ms()
             timeout = min(self.setup.revoke_timeout, self.setup.consume_timeout)
             for name in list(self.groups):
                 consumption, lookout = self.groups[name], self._lookouts[name]
