@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from quire.broker.dead_letter import LETTER_HEADERS
 from quire.errors import QuireError
 from quire.message import PROPERTY_TYPES, escape
 from quire.message import Message as Stored
@@ -268,7 +269,7 @@ ODD_NAMES = [
     "a=b,c",
     "%41",
     *ODD_TEXTS,
-    *sorted(name.decode() for name in RESERVED),
+    *sorted({name.decode() for name in RESERVED} - LETTER_HEADERS),  # only the broker writes those of a dead letter
 ]
 ODD_VALUES = [
     Typed(Tag.STRING, "1"), Typed(Tag.INT, 1), Typed(Tag.BOOLEAN, True), Typed(Tag.NULL, None),
