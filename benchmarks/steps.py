@@ -17,7 +17,7 @@ import click
 
 from benchmarks.machine import machine, versions
 from quire.broker.queues.queue import Queue
-from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.schedule import ScheduledSend
 from quire.broker.topics.topic import Topic
 from quire.clock import SystemClock
 from quire.management.management import Management

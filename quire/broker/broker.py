@@ -4,31 +4,22 @@ from collections.abc import Callable
 
 from quire.broker.advisories import Advisories
 from quire.broker.bulk.staged_writes import StagedWrites
-from quire.broker.core.core import Core
-from quire.broker.core.services import Target
-from quire.broker.core.tracing import Tracer
-from quire.broker.destinations import Destinations
-from quire.broker.disk_watch import DiskWatch
-from quire.broker.expired_messages import ExpiredMessages
-from quire.broker.expiry import Expiry
-from quire.broker.idle_destinations import IdleDestinations
-from quire.broker.ledger.ledger import Ledger
+from quire.broker.core.core import Core, Target, Tracer
+from quire.broker.destinations import Destinations, IdleDestinations
+from quire.broker.expiry import ExpiredMessages, Expiry
+from quire.broker.ledger import Ledger
 from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.routing import Routing
-from quire.broker.scheduling.schedule import Schedule
+from quire.broker.schedule import Schedule
 from quire.broker.slow_consumers import SlowConsumers
-from quire.broker.store_failure import StoreFailure
 from quire.broker.streams.groups.groups import Groups
 from quire.broker.streams.stream import Stream
-from quire.broker.topics.durable_patterns import DurablePatterns
-from quire.broker.topics.durables import Durables
+from quire.broker.topics.durables import DurablePatterns, Durables
 from quire.broker.topics.topic import Topic
-from quire.broker.transactions.transaction import Transaction
-from quire.broker.transactions.transaction_services import TransactionServices
-from quire.broker.transactions.transaction_timeouts import TransactionTimeouts
-from quire.broker.transactions.xa_registry import XaRegistry
-from quire.broker.turns import Turns
+from quire.broker.transactions.transaction import Transaction, TransactionServices, TransactionTimeouts
+from quire.broker.transactions.xa import XaRegistry
+from quire.broker.turns import DiskWatch, StoreFailure, Turns
 from quire.clock import Clock
 from quire.cursors.spool import Spool
 from quire.scheduler import Scheduler

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from quire.broker.core.core import Core
-from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.core.core import Core, DestinationLedger
 from quire.destination import Destination, DestinationKind, checked
 from quire.errors import InvalidDestination
 from quire.message import Message, with_headers

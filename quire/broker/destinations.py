@@ -1,22 +1,69 @@
-"""The destinations of a broker: found by name, created on first use, deleted."""
+"""The destinations of a broker: found by name, created on first use, deleted.
+
+The records of a deleted one are removed in steps, also after a crash (``LaneRemoval``). Where a policy says so, a
+destination that is empty and unused is deleted (``IdleDestinations``).
+"""
 
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from quire.broker.core.core import Core
-from quire.broker.lane_removal import LaneRemoval
 from quire.broker.queues.queue import Queue
 from quire.broker.streams.stream import Stream
 from quire.broker.topics.topic import Topic
-from quire.broker.topics.topic_part import Counts, counts_key, read_counts
+from quire.broker.topics.topic_records import Counts, counts_key, read_counts
 from quire.destination import Destination, DestinationKind
 from quire.destination import queue as queue_destination
 from quire.destination import stream as stream_destination
 from quire.destination import topic as topic_destination
 from quire.errors import InvalidArgument, UnknownDestination
+from quire.logs import event
 from quire.store.base import IDENTITY, StoredDestination
+
+STEP = 1000
+"""How many records one step removes."""
+
+STEP_BYTES = 16 << 20
+"""How many bytes of records one step removes, if it is about more than one; none of them is read."""
+
+
+class LaneRemoval:
+    """One removal. It begins after the open commit, so that it sees all that was sent before.
+
+    Args:
+        done: called when nothing is left.
+    """
+
+    def __init__(self, core: Core, lanes: Sequence[int], name: str, done: Callable[[], None]) -> None:
+        self._core = core
+        self._lanes = list(lanes)
+        self._done = done
+        core.after_commit(lambda: core.steps.add(self._step, name))
+
+    def _step(self) -> bool:
+        """Remove the first records of the first lane that has any; they are looked at again if the commit fails."""
+        store, spool = self._core.store, self._core.spool
+        while self._lanes:
+            lane, size = self._lanes[0], 0
+            going: list[int] = []
+            for link in store.links(lane, 0, STEP):
+                size += link.size
+                if going and size > STEP_BYTES:
+                    break
+                going.append(link.sequence)
+            spooled = [link.sequence for link in spool.links(lane, 0, STEP)]
+            if spooled:
+                spool.remove(lane, spooled)
+            if going:
+                self._core.remove_records(lane, going)
+            if going or spooled:
+                return True
+            del self._lanes[0]
+        self._done()
+        return False
+
 
 REMOVED = "removed"
 """The kind, in the store, of a destination that is being removed: no client can reach it any more."""
@@ -383,3 +430,53 @@ def _checked_count(partitions: int) -> int:
             f"{partitions} partitions are not possible: a stream has 1 to {MAX_PARTITIONS}", argument="partitions"
         )
     return partitions
+
+
+CHECK_PERIOD = 5.0
+"""How often destinations are looked at, in seconds."""
+
+
+class IdleDestinations:
+    """Looks at destinations every five seconds; only while a policy asks for it."""
+
+    def __init__(self, core: Core, destinations: Destinations) -> None:
+        self._core = core
+        self._destinations = destinations
+        self._idle: dict[Queue | Topic, tuple[int, float]] = {}
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._core.scheduler.call_later(CHECK_PERIOD, self._check)
+
+    def _check(self) -> None:
+        self.start()
+        policies = self._core.settings.policies
+        if not (policies.base.gc_inactive_destinations or policies.entries):
+            return
+        now = self._core.clock.monotonic()
+        destinations = self._destinations
+        unused: list[Queue | Topic] = [queue for queue in destinations.queues.values() if not queue.subscriptions]
+        unused += [topic for topic in destinations.topics.values() if not topic.is_subscribed]
+        candidates = [d for d in unused if d.policy.gc_inactive_destinations and not d.depth]
+        self._idle = {candidate: self._idle_since(candidate, now) for candidate in candidates}
+        for idle, (_, since) in list(self._idle.items()):
+            if now - since >= idle.policy.inactive_timeout_before_gc:
+                self._collect(idle)
+
+    def _collect(self, idle: "Queue | Topic") -> None:
+        destination = str(idle.destination)
+        event(
+            "destination.collected",
+            f"the broker deleted {destination}, which was empty and unused",
+            destination=destination,
+        )
+        kind, name = idle.destination.kind, idle.destination.name
+        if kind is DestinationKind.QUEUE:
+            self._destinations.delete_queue(self._destinations.queues[name])
+        else:
+            self._destinations.delete_topic(self._destinations.topics[name])
+
+    def _idle_since(self, candidate: "Queue | Topic", now: float) -> tuple[int, float]:
+        """How many messages had come, and since when no other has."""
+        known = self._idle.get(candidate)
+        return known if known is not None and known[0] == candidate.enqueued else (candidate.enqueued, now)

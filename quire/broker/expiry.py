@@ -6,11 +6,207 @@ it, for a dead letter say.
 
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from quire.broker.core.core import Core
+from quire.broker.dead_letter import needs_expired, send_dead_letters
+from quire.broker.destinations import Destinations
 from quire.broker.expired_entries import ExpiredEntries
-from quire.broker.expired_messages import Cost, ExpiredMessages
-from quire.errors import StoreError
+from quire.broker.queues.lane import found_links
+from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.routing.temporary import Temporaries
+from quire.broker.topics.topic import Topic
+from quire.errors import StoreCorrupt, StoreError
+from quire.message import Message
+
+if TYPE_CHECKING:
+    from quire.broker.queues.lane import QueueLane
+
+
+RUN = 500
+"""How many messages of a lane are removed at once."""
+
+RUN_BYTES = 1 << 20
+"""How many bytes of messages are read at once, if more than one is."""
+
+UNREAD = 8
+"""Removing so many bytes of messages that are not read costs as much as reading one."""
+
+LOOK = 5000
+"""How many messages are looked at at once that are in memory only."""
+
+LANE_COST = 10
+"""As how many messages a lane or a subscription counts, for what it takes beside its messages."""
+
+CAUSE = "expired before it could be delivered"
+"""The cause in the headers of a dead letter."""
+
+
+class Cost(NamedTuple):
+    """What a removal has cost.
+
+    Attributes:
+        messages: how many messages it was about; more if it was dearer.
+        bytes: how many bytes of messages were read, or written as dead letters.
+        stayed: how many of the messages had to stay.
+    """
+
+    messages: int
+    bytes: int = 0
+    stayed: int = 0
+
+
+class ExpiredMessages:
+    """Removes expired messages. Each removal is whole: between two of them a commit may lie."""
+
+    def __init__(self, core: Core, destinations: Destinations, temporaries: Temporaries) -> None:
+        self._core = core
+        self._destinations = destinations
+        self._temporaries = temporaries
+        self._version = -1
+        self._queues: dict[int, tuple[LaneDispatch, QueueLane]] = {}
+        self._topics: dict[int, tuple[Topic, int]] = {}
+
+    def remove(self, lane: int, sequences: list[int], *, persistent: bool) -> Iterator[Cost]:
+        """Remove records of a lane that have expired, but for those in flight.
+
+        Args:
+            persistent: whether they are in the store; otherwise they are in the spool.
+
+        Yields:
+            After each removal, what it has cost.
+
+        Raises:
+            StoreError: records cannot be read. What was yielded before is done.
+        """
+        lane = lane if persistent else self._core.spool.lane_of(lane)
+        for start in range(0, len(sequences), RUN):
+            run = sequences[start : start + RUN]
+            self._look_up()
+            if found := self._queues.get(lane) or self._temporary(lane):
+                yield from self._remove_from_queue(*found, run, persistent)
+            elif lane in self._topics:
+                yield from self._remove_from_topic(*self._topics[lane], lane, run)
+            else:  # the schedule's, or of something that was deleted meanwhile
+                yield Cost(0, 0, len(run))
+
+    def _look_up(self) -> None:
+        """See whose lanes there are."""
+        destinations = self._destinations
+        if self._version != destinations.version:
+            self._version = destinations.version
+            self._queues = {lane.id: (queue, lane) for queue in destinations.queues.values() for lane in queue.lanes}
+            self._topics = {
+                lane: (topic, priority)
+                for topic in destinations.topics.values()
+                for priority, lane in enumerate(topic.lanes)
+            }
+
+    def _temporary(self, lane: int) -> "tuple[LaneDispatch, QueueLane] | None":
+        """The temporary queue that a lane belongs to."""
+        temporary = self._temporaries.queue_of(lane)
+        return None if temporary is None else (temporary, temporary.lanes[0])
+
+    # Queues.
+
+    def _remove_from_queue(
+        self, queue: LaneDispatch, lane: "QueueLane", run: list[int], persistent: bool
+    ) -> Iterator[Cost]:
+        source = self._core.store if persistent else self._core.spool
+        free = queue.locator.free_of(run)
+        entries = [
+            _shell(link.sequence, link.size, lane.priority, persistent=persistent)
+            for link in found_links(source, lane.id, free)
+        ]
+        yield Cost(LANE_COST, 0, len(run) - len(free))
+        if not needs_expired(self._core, queue, persistent=persistent):
+            for portion in _portions(entries, RUN_BYTES * UNREAD):
+                self._dead_letter(queue, portion)
+                yield Cost(len(portion), _size(portion) // UNREAD)
+            return
+        for portion in _portions(entries, RUN_BYTES):
+            messages = self._load(lane.id, [entry.sequence for entry in portion], persistent=persistent)
+            self._dead_letter(queue, messages)
+            yield Cost(2 * len(portion), _size(messages), len(portion) - len(messages))
+
+    def _dead_letter(self, queue: LaneDispatch, messages: list[Message]) -> None:
+        """Remove messages that are not in flight."""
+        taken = set(queue.withdrawal.take_out([message.sequence for message in messages]))
+        messages = [message for message in messages if message.sequence in taken]
+        queue.withdrawal.removed(messages)
+        send_dead_letters(self._core, queue, messages, "expired", CAUSE)
+
+    def _load(self, lane: int, sequences: list[int], *, persistent: bool) -> list[Message]:
+        """Read messages; a damaged one is left out and stays where it is."""
+        while sequences:
+            try:
+                return (self._core.store if persistent else self._core.spool).load(lane, sequences)
+            except StoreCorrupt as damage:
+                sequences = [sequence for sequence in sequences if sequence != damage.data["sequence"]]
+        return []
+
+    def remove_unstored(self, now_ms: int) -> Iterator[Cost]:
+        """Remove expired messages that are in memory only, of those queues that may have some."""
+        queues = (*self._destinations.queues.values(), *self._temporaries.queues.values())
+        for queue in [q for q in queues if 0 < q.first_expiry <= now_ms]:
+            resident, queue.first_expiry = [message for lane in queue.lanes for message in lane.resident()], 0
+            for start in range(0, len(resident), LOOK):
+                expiring = [m for m in resident[start : start + LOOK] if m.expiration and not m.stored]
+                for expiration in [m.expiration for m in expiring if m.expiration > now_ms]:
+                    queue.note_expiry(expiration)
+                expired = [message for message in expiring if message.expiration <= now_ms]
+                yield Cost(LOOK // 10)
+                for first in range(0, len(expired), RUN):
+                    self._dead_letter(queue, expired[first : first + RUN])
+                    yield Cost(RUN)
+
+    # Topics.
+
+    def _remove_from_topic(self, topic: Topic, priority: int, lane: int, run: list[int]) -> Iterator[Cost]:
+        """Finish records of a lane for each durable subscription; each record is read once for all of them."""
+        core = self._core
+        needed = needs_expired(core, topic, persistent=True)
+        links = found_links(core.store, lane, run)
+        entries = [_shell(link.sequence, link.size, priority, persistent=True) for link in links]
+        for portion in _portions(entries, RUN_BYTES if needed else RUN_BYTES * UNREAD):
+            sequences = [entry.sequence for entry in portion]
+            records = self._load(lane, sequences, persistent=True) if needed else portion
+            size = _size(records) if needed else _size(records) // UNREAD
+            yield Cost(len(records), size)
+            stayed = 0
+            for durable in list(topic.durables):
+                if not durable.is_deleted:
+                    done, busy = durable.expire(records)
+                    stayed = max(stayed, busy)
+                    yield Cost((1 + needed) * done + LANE_COST, size if done and needed else 0)
+            topic.expire(records)
+            yield Cost(len(records), 0, stayed)
+
+
+def _shell(sequence: int, size: int, priority: int, *, persistent: bool) -> Message:
+    """A message without its content."""
+    message = Message(sequence, b"", priority=priority, persistent=persistent)
+    message.size, message.stored = size, True
+    return message
+
+
+def _size(messages: list[Message]) -> int:
+    return sum([message.size for message in messages])
+
+
+def _portions(entries: list[Message], limit: int) -> Iterator[list[Message]]:
+    """Split messages into portions of so many bytes, or of one larger message."""
+    portion: list[Message] = []
+    size = 0
+    for entry in entries:
+        if portion and size + entry.size > limit:
+            yield portion
+            portion, size = [], 0
+        portion.append(entry)
+        size += entry.size
+    if portion:
+        yield portion
+
 
 STEP = 4000
 """What the removals of one step may cost: about as many messages."""

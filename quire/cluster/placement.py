@@ -6,7 +6,7 @@ from hashlib import blake2b
 from itertools import product
 
 from quire.broker.dead_letter import dead_letter_destination, is_dead_letter_queue
-from quire.broker.routing.virtual_names import VirtualNames
+from quire.broker.routing.addresses import VirtualNames
 from quire.destination import ADVISORIES, Destination, DestinationKind, checked, written
 from quire.errors import InvalidDestination
 from quire.settings import Policies, Settings

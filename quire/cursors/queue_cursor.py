@@ -8,18 +8,59 @@ in the same order.
 """
 
 import heapq
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 from operator import attrgetter
+from typing import NamedTuple
 
 from quire.clock import Clock
 from quire.cursors.memory_usage import MemoryUsage
-from quire.cursors.source_part import SourcePart, read_part
 from quire.cursors.spool import Spool
-from quire.cursors.take_from import take_from
+from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import LaneReader, Link
+
+_sequence_of = attrgetter("sequence")
+
+
+def take_from(messages: deque[Message], sequences: set[int]) -> list[Message]:
+    """Remove the messages with some sequences, and return them in order.
+
+    The messages are in ascending sequence. It costs what lies between the first and the last one removed.
+    """
+    if not messages or not sequences:
+        return []
+    start = bisect_left(messages, min(sequences), key=_sequence_of)
+    count = bisect_right(messages, max(sequences), start, key=_sequence_of) - start
+    messages.rotate(-start)
+    between = [messages.popleft() for _ in range(count)]
+    messages.extendleft(reversed([message for message in between if message.sequence not in sequences]))
+    messages.rotate(start)
+    return [message for message in between if message.sequence in sequences]
+
+
+class SourcePart(NamedTuple):
+    """A part of a lane, from one source."""
+
+    messages: list[Message]
+    bound: int | None
+    """The highest sequence up to which the messages are complete; None if the source has nothing behind them."""
+    damage: StoreCorrupt | None = None
+
+
+def read_part(source: LaneReader | Spool, lane: int, start: int, budget: int, limit: int) -> SourcePart:
+    """Read a part of a lane, from the store or the spool; if a record of it is damaged, what precedes that record."""
+    try:
+        page = source.page(lane, start, budget, limit)
+        return SourcePart(page.messages, None if page.end else page.messages[-1].sequence)
+    except StoreCorrupt as damage:
+        bound = damage.data["sequence"] - 1
+        sound = len([link for link in source.links(lane, start, limit) if link.sequence <= bound])
+        messages = source.page(lane, start, budget, sound).messages if sound else []
+        return SourcePart(messages, bound if len(messages) == sound else messages[-1].sequence, damage)
+
 
 PAGE_LIMIT = 1000
 """Most messages of one read."""

@@ -6,7 +6,7 @@ import msgspec
 
 from quire import __version__
 from quire.broker.broker import Broker
-from quire.broker.core.flow import HoldCause
+from quire.broker.core.core import HoldCause
 from quire.clock import told
 from quire.http.endpoint import Call, Endpoint
 from quire.http.rights import FREE, MONITOR

@@ -4,9 +4,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from quire.broker.streams.groups.assignment import Candidate
-from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone
-from quire.broker.streams.offsets import Start
+from quire.broker.streams.groups.groups import PartitionChange, PartitionClone
+from quire.broker.streams.groups.rebalance import Candidate
+from quire.broker.streams.partition import Start
 from quire.destination import DestinationKind
 from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Number, listing
 from quire.http.listing import Part, TableQuery, selected

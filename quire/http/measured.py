@@ -3,7 +3,7 @@
 from collections.abc import Coroutine, Generator
 from typing import Any
 
-from quire.broker.core.turn_meter import TurnMeter
+from quire.broker.core.turn import TurnMeter
 
 
 class Measured:

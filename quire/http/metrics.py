@@ -7,8 +7,8 @@ from typing import Literal
 
 from quire import __version__
 from quire.broker.broker import Broker
-from quire.broker.core.flow import HoldCause
-from quire.broker.core.turn_meter import BOUNDS
+from quire.broker.core.core import HoldCause
+from quire.broker.core.turn import BOUNDS
 from quire.http.broker import broker_status
 from quire.http.endpoint import Doors
 from quire.http.exposition import Family, Samples, labelled, written

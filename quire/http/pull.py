@@ -7,15 +7,11 @@ import msgspec
 from quire.broker.core.subscription import AckMode
 from quire.broker.routing.addresses import Address
 from quire.broker.streams.groups.group_definition import Order
-from quire.broker.streams.groups.group_member import MemberSubscription
-from quire.broker.streams.groups.held import RETRIES
-from quire.broker.streams.groups.retry_ladder import LEVELS_MS, level_ms
-from quire.broker.streams.offsets import Start
-from quire.broker.streams.pull.handles import handle_of
-from quire.broker.streams.pull.pull_member import Terms
-from quire.broker.streams.pull.pull_members import PollRequest
-from quire.broker.streams.pull.pull_request import PullRequest
-from quire.broker.streams.pull.settlement import Outcome
+from quire.broker.streams.groups.group_partition import RETRIES
+from quire.broker.streams.groups.member import MemberSubscription
+from quire.broker.streams.groups.retries import LEVELS_MS, level_ms
+from quire.broker.streams.partition import Start
+from quire.broker.streams.pull import Outcome, PollRequest, PullRequest, Terms, handle_of
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import Call, Endpoint, Fields, Number, PageLimit

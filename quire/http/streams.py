@@ -5,8 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from quire.broker.streams.offsets import Start
-from quire.broker.streams.pins import MAX_TIME_TO_LIVE
+from quire.broker.streams.partition import MAX_TIME_TO_LIVE, Start
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import (

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from quire.broker.core.flow import HoldCause
+from quire.broker.core.core import HoldCause
 from quire.clock import told
 from quire.errors import QuireError
 from quire.management.described import Status, doc

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Annotated
 
 from quire.broker.queues.queue import Queue
-from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.topics.durable import DurableSubscription
 from quire.errors import StoreCorrupt
 from quire.management.described import Status, doc
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
+    from quire.broker.queues.lane import QueueLane
     from quire.broker.queues.lane_dispatch import LaneDispatch
-    from quire.broker.queues.queue_lane import QueueLane
 
 PAUSED_AT = "paused_at"
 """The setting of a stored destination that says since when it is paused, in milliseconds since the epoch."""

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec.structs import asdict
 
-from quire.broker.queues.lane_subscription import LaneSubscription
-from quire.broker.streams.groups.membership import MemberStatus
+from quire.broker.queues.shared_lane import LaneSubscription
+from quire.broker.streams.groups.rebalance import MemberStatus
 from quire.management.blocked import Blocked, blocked
 from quire.management.described import Status, counter, doc, gauge
 from quire.management.sampling.sampler import Sampler
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.streams.groups.group import Group
     from quire.broker.streams.groups.group_partition import GroupPartition
-    from quire.broker.streams.groups.retry_queue import RetryQueue
+    from quire.broker.streams.groups.retries import RetryQueue
 
 
 class GroupCounters(Status, frozen=True):

@@ -3,12 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
-from quire.broker.streams.groups import group_changes
-from quire.broker.streams.groups.assignment import Candidate, Strategy, assign
-from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone
-from quire.broker.streams.groups.group_policy import rebalance_settings
-from quire.broker.streams.groups.group_progress import note_progress
-from quire.broker.streams.offsets import Start
+from quire.broker.streams.groups import groups as groups_module
+from quire.broker.streams.groups.group import rebalance_settings
+from quire.broker.streams.groups.groups import PartitionChange, PartitionClone, note_progress
+from quire.broker.streams.groups.rebalance import Candidate, Strategy, assign
+from quire.broker.streams.partition import Start
 from quire.errors import InvalidArgument, UnknownConsumerGroup
 from quire.management.consumer_group_info import (
     ConsumerGroupDetails,
@@ -107,23 +106,23 @@ class ConsumerGroupManagement:
         self, stream: str, name: str, start: Start, partition: int | None = None, *, dry_run: bool = False
     ) -> list[PartitionChange]:
         """Have a group go on from a position; as ``group_changes.reset``."""
-        return group_changes.reset(self._groups.existing(stream, name), start, partition, dry_run=dry_run)
+        return groups_module.reset(self._groups.existing(stream, name), start, partition, dry_run=dry_run)
 
     def shift(
         self, stream: str, name: str, by: int, partition: int | None = None, *, dry_run: bool = False
     ) -> list[PartitionChange]:
         """Have a group go on so many offsets further on or back; as ``group_changes.shift``."""
-        return group_changes.shift(self._groups.existing(stream, name), by, partition, dry_run=dry_run)
+        return groups_module.shift(self._groups.existing(stream, name), by, partition, dry_run=dry_run)
 
     def skip(
         self, stream: str, name: str, partition: int | None = None, *, dry_run: bool = False
     ) -> list[PartitionChange]:
         """Have a group be done with everything; as ``group_changes.skip``."""
-        return group_changes.skip(self._groups.existing(stream, name), partition, dry_run=dry_run)
+        return groups_module.skip(self._groups.existing(stream, name), partition, dry_run=dry_run)
 
     def clone(self, stream: str, name: str, to: str, *, dry_run: bool = False) -> list[PartitionClone]:
         """Make a group that begins where another one is; as ``group_changes.clone``."""
-        return group_changes.clone(self._groups.existing(stream, name), to, dry_run=dry_run)
+        return groups_module.clone(self._groups.existing(stream, name), to, dry_run=dry_run)
 
     def delete(self, stream: str, name: str, *, force: bool = False) -> GroupDeleted:
         """Delete a group, with everything it remembers. The messages stay in their stream."""

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from quire.broker.core.services import Target
+from quire.broker.core.core import Target
 from quire.broker.dead_letter import ORIGIN, redriven
 from quire.broker.queues.browsing import entries, read
-from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.topics.durable import DurableSubscription
 from quire.destination import Destination
 from quire.errors import AccessRefused, InvalidArgument, InvalidDestination, UnknownDestination, UnknownMessage
 from quire.message import Message

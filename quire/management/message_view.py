@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from quire.broker.queues.browsing import entries, timestamp
 from quire.broker.queues.lane_dispatch import LaneDispatch
-from quire.broker.queues.lane_subscription import LaneSubscription
+from quire.broker.queues.shared_lane import LaneSubscription
 from quire.broker.streams.lookup import Found, Lookup
 from quire.errors import UnknownMessage
 from quire.ledger_block import STREAM, Run, decode_block, rows
@@ -14,7 +14,7 @@ from quire.management.described import Status, doc
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queues.queue_lane import QueueLane
+    from quire.broker.queues.lane import QueueLane
     from quire.broker.streams.stream import Stream
     from quire.message import Message
 

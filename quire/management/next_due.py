@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from quire.broker.scheduling.schedule import KIND
+from quire.broker.schedule import KIND
 from quire.errors import StoreError
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from quire.broker.core.flow import HoldCause
+from quire.broker.core.core import HoldCause
 from quire.management.attention import Attention, AttentionReader
 from quire.management.consumer_status import HeldProducer, held_producers
 from quire.management.described import Status, doc

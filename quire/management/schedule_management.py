@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from quire.broker.scheduling.scheduled_message import ScheduledMessage
+from quire.broker.schedule import ScheduledMessage
 from quire.errors import InvalidArgument
 from quire.management.described import Status
 from quire.management.management import Management

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 
 from quire.broker.queues.browsing import text_of
-from quire.broker.streams.offsets import Start
+from quire.broker.streams.partition import Start
 from quire.management.described import Status, counter, doc, gauge
 from quire.management.sampling.sampler import Sampler
 from quire.store.base import LaneState, StoreReader

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from quire.broker.streams.offsets import Start, StartKind
-from quire.broker.streams.pull.pull_members import PullMembers
-from quire.broker.streams.range_reads import RangeRead, read_range
+from quire.broker.streams.partition import Start, StartKind
+from quire.broker.streams.pull import PullMembers
+from quire.broker.streams.stream import RangeRead, read_range
 from quire.destination import DestinationKind
 from quire.errors import DataLost, DestinationExists, DestinationInUse, InvalidArgument, UnknownDestination
 from quire.management.described import Status, doc

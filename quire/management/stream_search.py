@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from quire.broker.queues.queue import Queue
-from quire.broker.streams.lookup import Found, Lookup
-from quire.broker.streams.message_states import GroupState, MessageState, Place, dead_letters, states_of
+from quire.broker.streams.lookup import Found, GroupState, Lookup, MessageState, Place, dead_letters, states_of
 from quire.errors import InvalidArgument, UnknownMessage
 from quire.management.described import Status, doc
 from quire.management.stream_info import StreamMessage, described

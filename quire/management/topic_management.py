@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from quire.broker.routing.client_ids import check_client_id
-from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.routing.temporary import check_client_id
+from quire.broker.topics.durable import DurableSubscription
 from quire.destination import DestinationKind
 from quire.errors import DestinationExists
 from quire.management.deletion import delete_topic, dismiss_consumers

@@ -11,7 +11,7 @@ from quire.management.sampling.sampler import Sampler
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.core.subscription import Subscription
-    from quire.broker.topics.durable_subscription import DurableSubscription
+    from quire.broker.topics.durable import DurableSubscription
     from quire.broker.topics.topic import Topic
     from quire.broker.topics.topic_subscription import TopicSubscription
 

@@ -1,6 +1,6 @@
 """The operator's door to prepared XA transactions: list them, decide over them, forget the outcome."""
 
-from quire.broker.transactions.xid import Xid
+from quire.broker.transactions.decisions import Xid
 from quire.management.described import Status
 from quire.management.management import Management
 from quire.management.tables.table import Table

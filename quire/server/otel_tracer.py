@@ -68,7 +68,7 @@ class OtelTracer:
     def span(
         self, operation: str, destination: str, parent: str, message_id: str, since: int | None = None
     ) -> OtelSpan | None:  # fmt: skip
-        """Begin a span; see ``quire.broker.core.tracing.Tracer``."""
+        """Begin a span; see ``quire.broker.core.core.Tracer``."""
         now = self.now()
         if not self._is_within_rate(now // 1_000_000_000):
             return None

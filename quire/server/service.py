@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from quire import migrations
 from quire.broker.broker import Broker
-from quire.broker.core.flow import HoldCause
+from quire.broker.core.core import HoldCause
 from quire.broker.dead_letter import dead_letter_names
 from quire.clock import Clock, SystemClock
 from quire.cursors.spool import Spool

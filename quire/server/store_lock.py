@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import NamedTuple
 
-from quire.broker.core.turn_dispatch import Lock
+from quire.broker.core.turn import Lock
 from quire.errors import QuireError, StoreError, StoreLocked, StoreUnreachable
 from quire.logs import event
 from quire.store.base import Store

@@ -5,7 +5,7 @@ import logging
 import traceback
 from collections.abc import Callable
 
-from quire.broker.core.turn_meter import TurnMeter
+from quire.broker.core.turn import TurnMeter
 from quire.clock import Clock
 from quire.logs import event
 from quire.scheduler import Scheduler

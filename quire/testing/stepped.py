@@ -15,8 +15,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from quire.broker.broker import Broker
-from quire.broker.core.commit import Announcement, Commit
-from quire.broker.core.tracing import Tracer
+from quire.broker.core.core import Announcement, Commit, Tracer
 from quire.broker.dead_letter import dead_letter_names
 from quire.broker.queues.queue import Queue
 from quire.broker.turns import Turns

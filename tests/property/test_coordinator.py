@@ -8,8 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from quire.broker.streams.groups.assignment import Strategy
-from quire.broker.streams.groups.coordinator import RebalanceSettings
+from quire.broker.streams.groups.rebalance import RebalanceSettings, Strategy
 from tests.unit.broker.streams.coordinator_rig import Rig
 
 ROOMS = ("r", "s", "t")

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.queues import dispatch_mark, message_groups, next_messages, selective_dispatch
+from quire.broker.queues import dispatch, parking
+from quire.broker.queues import lane as lane_module
 from quire.broker.queues.browsing import read
+from quire.broker.queues.lane import QueueLane
 from quire.broker.queues.queue import Queue
-from quire.broker.queues.queue_lane import QueueLane
 from quire.cursors import queue_cursor
 from quire.errors import StoreFull
 from quire.message import Message
@@ -34,12 +35,12 @@ from tests.unit.cursors.lane import charge
 SMALL = (
     (queue_cursor, "PAGE_LIMIT", 3),
     (queue_cursor, "WINDOW_LIMIT", 6),
-    (next_messages, "RECALL_LIMIT", 2),
-    (selective_dispatch, "RECALL_LIMIT", 2),
-    (selective_dispatch, "SCAN_LIMIT", 4),
-    (selective_dispatch, "RUN", 3),
-    (message_groups, "GROUP_LIMIT", 2),
-    (dispatch_mark, "STEP", 4),
+    (dispatch, "RECALL_LIMIT", 2),
+    (dispatch, "RECALL_LIMIT", 2),
+    (dispatch, "SCAN_LIMIT", 4),
+    (dispatch, "RUN", 3),
+    (parking, "GROUP_LIMIT", 2),
+    (lane_module, "STEP", 4),
     (stepped, "MAX_STEPS", 2000),
 )
 """Limits that are met all the time."""

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.broker.scheduling.schedule import KIND, ScheduledSend
-from quire.broker.scheduling.timing import Timing
+from quire.broker.schedule import KIND, ScheduledSend, Timing
 from quire.errors import StoreFull, UnknownMessage
 from quire.store.base import WriteBatch
 from quire.testing.stepped import SteppedBroker

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.broker.transactions.xa_branch import XaBranch
+from quire.broker.transactions.xa import XaBranch
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import settings

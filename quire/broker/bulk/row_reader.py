@@ -14,8 +14,7 @@ from quire.broker.bulk.rows import Row, target_of
 from quire.broker.destinations import Destinations
 from quire.broker.routing.route import NOT_STORED, read_priority, whole_number
 from quire.broker.routing.routing import Routing
-from quire.broker.scheduling.schedule import ScheduledSend
-from quire.broker.scheduling.scheduled_message import SENDER
+from quire.broker.schedule import SENDER, ScheduledSend
 from quire.broker.streams.stream import PARTITION
 from quire.destination import Destination, DestinationKind, written
 from quire.errors import InvalidArgument, InvalidHeader, LimitExceeded, QuireError

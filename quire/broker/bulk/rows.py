@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-from quire.broker.core.core import Core
-from quire.broker.core.services import Target
+from quire.broker.core.core import Core, Target
 from quire.broker.routing.routing import Routing
 from quire.errors import ProducerHeld
 

@@ -22,8 +22,7 @@ from functools import partial
 import msgspec
 
 from quire.broker.bulk.rows import Row, check_room, send, target_of
-from quire.broker.core.commit import Commit
-from quire.broker.core.core import Core
+from quire.broker.core.core import Commit, Core
 from quire.broker.producer_ids import ProducerIds
 from quire.broker.routing.routing import Routing
 from quire.errors import LimitExceeded, QuireError, StoreCorrupt, StoreError, UnknownStage

@@ -1,34 +1,330 @@
-"""Gives the messages of lanes to consumers, and takes back what they do not acknowledge.
+"""What a queue, a durable subscription, a group's part of a partition and the retries of a group have in common.
 
-It is what a queue, a durable subscription, a group's part of a partition and the retries of a group have in common.
-Each of them is given messages in its own way, and what it has settled is stored in its own way.
+Messages of their lanes are given to consumers, are settled, or come back. Each kind takes messages in in its own way,
+and stores in its own way what it has settled; what else it does by itself stands in ``DispatchHandlers``.
+
+A message that a consumer did not acknowledge is counted and flagged (``Redelivery``). Then it goes out again before
+later ones, or waits for its time, or goes to the tail, or becomes a dead letter, as the policy says. The messages of a
+consumer that has gone come back in steps (``Departure``). Expiry, purge, move and transactions take messages out of
+where they wait (``Withdrawal``).
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import NamedTuple, Protocol
 
-from quire.broker.core.commit import Commit
-from quire.broker.core.core import Core
-from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.core.core import Commit, Core, DestinationLedger
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
-from quire.broker.queues.damage_report import DamageReport
-from quire.broker.queues.dispatch_handlers import DispatchHandlers
-from quire.broker.queues.dispatcher import Dispatcher
-from quire.broker.queues.lane_commits import LaneCommits
-from quire.broker.queues.message_groups import MessageGroups
-from quire.broker.queues.message_locator import MessageLocator
-from quire.broker.queues.queue_lane import END, QueueLane, by_lane
-from quire.broker.queues.queue_part import QueuePart
-from quire.broker.queues.record_removal import Settlement
-from quire.broker.queues.redelivery import Redelivery
-from quire.broker.queues.redelivery_delay import RetryDelays
-from quire.broker.queues.withdrawal import Withdrawal
+from quire.broker.queues.dispatch import Dispatched, Dispatcher
+from quire.broker.queues.lane import END, LaneCommits, MessageLocator, QueueLane, QueuePart, Settlement, by_lane
+from quire.broker.queues.parking import MessageGroups
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination
 from quire.errors import StoreCorrupt, StoreError
+from quire.logs import event
 from quire.message import Message
 from quire.settings import Policy
 from quire.store.base import Delivery
+
+
+class DispatchHandlers(NamedTuple):
+    """What is called where the kinds of destinations differ; None where there is nothing to do.
+
+    Attributes:
+        gathered: settles what has gathered elsewhere; called before messages are given out, and before a commit begins.
+        appends_failed: refuses what came in a commit that failed, or has it come again.
+        relocate: moves messages that failed elsewhere, with the open commit, and is told the cause; whether it does so.
+        as_letter: makes what a message is as a dead letter; None if it is as it was.
+        consumers_changed: a consumer came, or has gone.
+        refuse_hiding: is told how many messages were to be hidden, where none may be.
+    """
+
+    gathered: Callable[[], None] | None = None
+    appends_failed: Callable[[QueuePart], None] | None = None
+    relocate: Callable[[list[Message], str], bool] | None = None
+    as_letter: Callable[[Message], Message] | None = None
+    consumers_changed: Callable[[], None] | None = None
+    refuse_hiding: Callable[[int], None] | None = None
+
+
+NO_HANDLERS = DispatchHandlers()
+
+
+class Withdrawn(Dispatched, Protocol):
+    """A queue that messages are taken out of.
+
+    Attributes:
+        ledger: where events of its messages are noted; None if its policy does not ask for it.
+        dequeued: how many messages were acknowledged.
+    """
+
+    ledger: DestinationLedger | None
+    dequeued: int
+
+    def settle(self, messages: list[Message]) -> None:
+        """Messages are done with: they are gone when the open commit is done."""
+
+
+class Withdrawal:
+    """The withdrawal from one queue. No cursor moves.
+
+    Args:
+        put_back: has hidden messages wait again.
+        refuse: is told how many messages were to be hidden, where none may be; None where they may.
+    """
+
+    __slots__ = ("_put_back", "_queue", "_refuse")
+
+    def __init__(
+        self, queue: Withdrawn, put_back: Callable[[list[Message]], None], refuse: Callable[[int], None] | None
+    ) -> None:
+        self._queue = queue
+        self._put_back = put_back
+        self._refuse = refuse
+
+    def take_out(self, sequences: list[int]) -> list[int]:
+        """Begin to remove messages; those of them that are not in flight, and not being removed."""
+        free = self._discard(sequences)
+        if free:
+            self._queue.commits.exclude(free)
+        return free
+
+    def removed(self, messages: list[Message], *, by_operator: bool = False) -> None:
+        """Remove messages that ``take_out`` gave, whose memory is released or was never reserved.
+
+        Args:
+            by_operator: whether an operator or the retention removes them; if not, the caller says what became of them.
+        """
+        if by_operator and self._queue.ledger is not None:
+            self._queue.ledger.removed(messages)
+        self._queue.settle(messages)
+
+    def hide(self, sequences: list[int]) -> list[int]:
+        """Take messages out of where they wait until they are shown, or settled. They take no memory.
+
+        Returns:
+            Those of them that are not in flight, and not being removed.
+        """
+        if self._refuse is not None:
+            self._refuse(len(sequences))
+            return []
+        return self._discard(sequences)
+
+    def settle_hidden(self, messages: list[Message]) -> None:
+        """Hidden messages are acknowledged."""
+        if messages:
+            queue = self._queue
+            queue.dequeued += len(messages)
+            if queue.ledger is not None:
+                queue.ledger.acknowledged(messages)
+            queue.commits.exclude([message.sequence for message in messages])
+            queue.settle(messages)
+
+    def show(self, messages: list[Message]) -> None:
+        """Hidden messages wait again: those without contents where the store has them."""
+        self._put_back(messages)
+        self._queue.wake()
+
+    def _discard(self, sequences: list[int]) -> list[int]:
+        free = self._queue.locator.free_of(sequences)
+        if free:
+            for lane in self._queue.lanes:
+                lane.discard(set(free))
+        return free
+
+
+LONGEST = 100 * 365 * 86_400.0
+"""No delay is longer, in seconds: times further away do not fit the records of every store."""
+
+
+class RetryDelays(Protocol):
+    """How long messages that failed wait."""
+
+    def delay_ms(self, attempt: int) -> int:
+        """How long a message waits before a retry, from 1, in milliseconds."""
+
+
+def redelivery_delay(policy: Policy, failures: int, random: Random) -> float:
+    """The delay before a message's next redelivery, as ActiveMQ's JMS client computes it.
+
+    The first delay is ``initial_redelivery_delay``. Each later one is ``redelivery_delay``. Under exponential back-off
+    it is the one before times the multiplier, up to ``maximum_redelivery_delay`` (``redelivery_delay`` if that is
+    more), and ``redelivery_delay`` if the one before was 0. Collision avoidance varies all but the first, the maximum
+    too. (``RedeliveryPolicy.getNextRedeliveryDelay``; there each step on the way is varied, so that back-off multiplies
+    the variations. Here the result is varied, once.)
+
+    Args:
+        failures: how often the message has failed; at least 1.
+
+    Returns:
+        Seconds.
+    """
+    if failures <= 1:
+        return min(policy.initial_redelivery_delay, LONGEST)
+    grows = policy.use_exponential_back_off and policy.back_off_multiplier > 1
+    delay = _backed_off(policy, failures) if grows else policy.redelivery_delay
+    if policy.use_collision_avoidance:
+        delay *= 1 + random.uniform(-1, 1) * policy.collision_avoidance_factor
+    return min(delay, LONGEST)
+
+
+def redelivery_delay_ms(policy: Policy, failures: int, random: Random) -> int:
+    """As ``redelivery_delay``, in milliseconds."""
+    return round(redelivery_delay(policy, failures, random) * 1000)
+
+
+def _backed_off(policy: Policy, failures: int) -> float:
+    first, steps = policy.initial_redelivery_delay, failures - 1
+    if first == 0:
+        first, steps = policy.redelivery_delay, failures - 2
+    try:
+        delay = first * policy.back_off_multiplier**steps
+    except OverflowError:
+        delay = LONGEST if first else 0.0
+    # A delay that is no product stands above the maximum, as it does in the client.
+    if steps and 0 <= policy.maximum_redelivery_delay < delay:
+        return max(policy.maximum_redelivery_delay, policy.redelivery_delay)
+    return delay
+
+
+class Returning(Dispatched, Protocol):
+    """A queue that messages come back to."""
+
+    @property
+    def is_dead_letter_queue(self) -> bool:
+        """Whether a message that fails here stays here."""
+
+    @property
+    def retry_delays(self) -> RetryDelays | None:
+        """How long a message that failed waits for its next delivery; None for what the policy says."""
+
+
+class Redelivery:
+    """The way back into one queue.
+
+    Args:
+        relocate: where messages that failed and need not be delivered at once go; None if they stay.
+    """
+
+    __slots__ = ("_core", "_dispatcher", "_queue", "_relocate")
+
+    def __init__(
+        self,
+        core: Core,
+        queue: Returning,
+        dispatcher: Dispatcher,
+        relocate: Callable[[list[Message], str], bool] | None,
+    ) -> None:
+        self._core = core
+        self._queue = queue
+        self._dispatcher = dispatcher
+        self._relocate = relocate
+
+    def take(self, messages: list[Message], failed: int, cause: str, *, at_once: bool, delay_ms: int | None) -> None:
+        """Take messages back.
+
+        Args:
+            failed: how many of the first of them count as failed deliveries.
+            at_once: whether those that failed need not wait for the delay of their policy.
+        """
+        maximum = -1 if self._queue.is_dead_letter_queue else self._queue.policy.maximum_redeliveries
+        messages, failed = count_deliveries(messages, failed, cause, maximum, self._queue.dead_letter)
+        for index, message in enumerate(messages):
+            message.not_before = self._next_delivery(message, delay_ms) if index < failed and not at_once else 0
+        if any([message.not_before for message in messages]):
+            self._core.note_delay()
+        if not at_once and self._relocate is not None and self._relocate(messages[:failed], cause):
+            messages = messages[failed:]
+        state = Delivery(0, 0, 0, cause)
+        for message in messages:
+            known = (message.deliveries, message.failures, message.not_before)
+            if known != state[:3]:  # mostly it is that of the message before
+                state = Delivery(*known, cause)
+            self._queue.commits.note_delivery(message, state)
+        self._return(messages)
+
+    def take_unseen(self, messages: list[Message]) -> None:
+        """Take messages back that no application has seen."""
+        for message in messages:
+            message.not_before = 0
+        self._return(messages)
+
+    def _next_delivery(self, message: Message, delay_ms: int | None) -> int:
+        """The steady time before which a message that failed is not delivered again."""
+        if delay_ms is None and (delays := self._queue.retry_delays) is not None:
+            delay_ms = delays.delay_ms(message.failures)
+        elif delay_ms is None:
+            delay_ms = redelivery_delay_ms(self._queue.policy, message.failures, self._core.random)
+        return self._core.wall.steady_ms() + delay_ms if delay_ms else 0
+
+    def show(self, messages: list[Message]) -> None:
+        """Put hidden messages back. What the cursor does not come to again is recalled, before later ones."""
+        sequences = {message.sequence for message in messages}
+        for lane in self._queue.lanes:
+            own = messages if len(self._queue.lanes) == 1 else lane.own(messages)
+            lane.cursor.excluded -= sequences
+            lane.cursor.skipped -= sequences
+            lane.come_back([message for message in own if not message.stored])
+            lane.recall_later([m for m in own if m.stored and m.sequence <= lane.cursor.position])
+        if not self._queue.subscriptions:
+            self._dispatcher.rest()
+
+    def _return(self, messages: list[Message]) -> None:
+        """Put messages where they wait for their next delivery: before all others, or beside them until their time."""
+        for lane, own in by_lane(self._queue.lanes, messages):
+            if now := [message for message in own if not message.not_before]:
+                lane.come_back(now)
+            if later := [message for message in own if message.not_before]:
+                self._dispatcher.next.delay(lane, later)
+
+
+def count_deliveries(
+    messages: list[Message], failed: int, cause: str, maximum: int,
+    dead_letter: Callable[[list[Message], str, str], None],
+) -> tuple[list[Message], int]:  # fmt: skip
+    """Count a delivery of each message, and of the first ones a failure. Those that failed too often are dead letters.
+
+    Args:
+        maximum: how many failures are allowed; -1 for any number.
+
+    Returns:
+        The others, and how many of the first of them failed.
+    """
+    poison: list[Message] = []
+    for index, message in enumerate(messages):
+        message.redelivered = True
+        message.deliveries += 1
+        message.failures += index < failed
+        if 0 <= maximum < message.failures:
+            poison.append(message)
+    if not poison:
+        return messages, failed
+    text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
+    dead_letter(poison, "failed", text)
+    sequences = {message.sequence for message in poison}
+    failed -= len([message for message in messages[:failed] if message.sequence in sequences])
+    return [message for message in messages if message.sequence not in sequences], failed
+
+
+class DamageReport(NamedTuple):
+    """An event of the log.
+
+    Attributes:
+        name: the event's.
+        where: whose lanes they are.
+        facts: the same, for programs.
+    """
+
+    name: str
+    where: str
+    facts: Mapping[str, object]
+
+    def log(self, fault: StoreError) -> None:
+        """Write it."""
+        event(self.name, f"{self.where}: {fault} {fault.entry.advice}", logging.ERROR, **self.facts, **fault.data)
+
 
 READ_AGAIN = 1.0
 """How many seconds after a failed read the store is read again."""
@@ -435,3 +731,49 @@ class LaneDispatch:
     def stop(self) -> None:
         """Before a clean stop, with no consumers left."""
         self.commits.stop()
+
+
+class Departure:
+    """The end of one consumer. Until it is gone its queue gives out nothing: what comes back comes before later ones.
+
+    Args:
+        gone: called when it is gone.
+        lost: whether it vanished without a word.
+    """
+
+    def __init__(
+        self, core: Core, queue: LaneDispatch, subscription: Subscription, cause: str, gone: Callable[[], None], *,
+        lost: bool,
+    ) -> None:  # fmt: skip
+        self._core = core
+        self._queue = queue
+        self._subscription = subscription
+        self._cause = cause
+        self._gone = gone
+        self._lost = lost
+        self._is_over = False
+
+    def begin(self) -> None:
+        """Take the first step, and the others in later turns if there are any."""
+        self._queue.awaited += 1
+        self._core.departs(self)
+        self._subscription.departure = self
+        if self._step():
+            self._core.steps.add(self._step, "the end of a consumer", stores=False)
+
+    def _step(self) -> bool:
+        if self._is_over:
+            return False
+        if self._queue.return_some(self._subscription, self._cause):
+            return True
+        self._is_over = True
+        self._core.departed(self)
+        self._queue.awaited -= 1
+        self._queue.remove(self._subscription, self._cause, lost=self._lost)
+        self._gone()
+        return False
+
+    def finish(self) -> None:
+        """It is gone at once."""
+        while self._step():
+            pass

@@ -7,13 +7,9 @@ Read it in the order of a message's life: ``send``, ``fill`` (into the commit), 
 from collections.abc import Sequence
 
 from quire.broker.core.core import Core
-from quire.broker.queues.damage_report import DamageReport
-from quire.broker.queues.dispatch_handlers import DispatchHandlers
-from quire.broker.queues.lane_dispatch import LaneDispatch
-from quire.broker.queues.message_groups import GROUP_ID
-from quire.broker.queues.queue_lane import QueueLane
-from quire.broker.queues.queue_part import QueuePart
-from quire.broker.queues.record_removal import RecordRemoval
+from quire.broker.queues.lane import QueueLane, QueuePart, RecordRemoval
+from quire.broker.queues.lane_dispatch import DamageReport, DispatchHandlers, LaneDispatch
+from quire.broker.queues.parking import GROUP_ID
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.message import Message

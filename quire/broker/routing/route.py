@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping
 
-from quire.broker.core.services import Target
+from quire.broker.core.core import Target
 from quire.broker.dead_letter import LETTER_HEADERS
-from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
 from quire.broker.routing.routing import Routing
-from quire.broker.scheduling.schedule import ScheduledSend
-from quire.broker.scheduling.scheduled_message import SENDER
-from quire.broker.scheduling.timing import Timing
+from quire.broker.routing.temporary import REPLY_TO, OwnTemporaries
+from quire.broker.schedule import SENDER, ScheduledSend, Timing
 from quire.broker.streams.partition import Partition
-from quire.broker.streams.rotation import Rotation
-from quire.broker.streams.stream import Stream
+from quire.broker.streams.stream import Rotation, Stream
 from quire.errors import InvalidHeader
 from quire.message import header_lines
 

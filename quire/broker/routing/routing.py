@@ -1,22 +1,243 @@
-"""Where a message goes that is sent: from the text of a destination to a target."""
+"""Where a message goes that is sent: from the text of a destination to a target.
 
-from collections.abc import Iterable
+A send may go to several destinations at once: all copies are in the same commit, or none is (``Composite``). What is
+sent to a virtual topic goes to its subscribers, and to every queue that is named after it: ``VirtualTopic.Orders``
+feeds the queues ``Consumer.NAME.VirtualTopic.Orders``. Each queue keeps a copy of its own for the consumers that share
+it. A queue is fed from the moment it is there; subscribing to it makes it. (ActiveMQ's ``VirtualTopic`` interceptor.)
 
-from quire.broker.core.core import Core
-from quire.broker.core.services import Target
+By policy, messages without a time to live get one, and none is longer than the policy allows.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from quire.broker.core.core import Core, Target
+from quire.broker.dead_letter import ORIGIN
 from quire.broker.destinations import Destinations
-from quire.broker.routing.addresses import Address, Scope, read_destination
-from quire.broker.routing.client_ids import ClientIds
-from quire.broker.routing.composite import CompositeTarget, ForwardingTarget, ForwardTarget
-from quire.broker.routing.temporary import Temporaries
-from quire.broker.routing.time_stamping import TimeStampingTarget
-from quire.broker.routing.virtual_topics import VirtualTopics, VirtualTopicTarget
-from quire.broker.scheduling.schedule import Schedule, ScheduledSend
-from quire.broker.scheduling.timing import Timing
+from quire.broker.routing.addresses import Address, Scope, VirtualNames, read_destination
+from quire.broker.routing.temporary import ClientIds, Temporaries
+from quire.broker.schedule import Schedule, ScheduledSend, Timing
+from quire.clock import Clock
 from quire.destination import Destination, DestinationKind, checked, split_prefix
-from quire.message import Message
+from quire.message import Message, with_headers
 from quire.selectors import Selector, selector
-from quire.settings import Composite, Forward
+from quire.settings import Composite, Forward, Policy
+from quire.settings.keys import VirtualSettings
+
+
+class FanOut(ABC):
+    """A target that stands for several; what it passes on becomes durable together, for it is in one commit."""
+
+    @abstractmethod
+    def targets(self) -> "Sequence[Target]":
+        """All targets that a message may go to."""
+
+    @abstractmethod
+    def copies(
+        self, content: bytes, expiration: int, priority: int, persistent: bool
+    ) -> "Iterator[tuple[Target, bytes]]":
+        """Where a message goes, and with which content."""
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message, as ``Target``."""
+        for target, copy in self.copies(content, expiration, priority, persistent):
+            target.send(copy, expiration, priority, persistent)
+
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message that is given up elsewhere, as ``Target``."""
+        for target, copy in self.copies(content, expiration, priority, persistent):
+            target.transfer(copy, expiration, priority, persistent)
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent here."""
+        for target in self.targets():
+            target.expect_groups()
+
+
+class CompositeTarget(FanOut):
+    """A composite destination that a client wrote: ``/queue/a,/topic/b``.
+
+    Args:
+        origin: the destination as the client wrote it: a header of each copy, as in ActiveMQ.
+    """
+
+    def __init__(self, targets: "Sequence[Target]", origin: str) -> None:
+        self._targets = targets
+        self._origin = {ORIGIN: origin}
+
+    def targets(self) -> "Sequence[Target]":
+        """Its parts."""
+        return self._targets
+
+    def copies(
+        self, content: bytes, expiration: int, priority: int, persistent: bool
+    ) -> "Iterator[tuple[Target, bytes]]":
+        """A copy goes to every part."""
+        copy = with_headers(content, self._origin)
+        return ((target, copy) for target in self._targets)
+
+
+class ForwardTarget(NamedTuple):
+    """One place to which a configured composite forwards.
+
+    Attributes:
+        target: the place.
+        selector: which messages go there; None for all.
+    """
+
+    target: "Target"
+    selector: Selector | None
+
+
+class ForwardingTarget(FanOut):
+    """A composite destination of the settings (``[[composites]]``). What it forwards says where it was sent to.
+
+    Args:
+        own: the destination itself; None if it only forwards.
+    """
+
+    def __init__(self, own: "Target | None", forwards: Sequence[ForwardTarget], origin: str) -> None:
+        self._own = own
+        self._forwards = forwards
+        self._origin = {ORIGIN: origin}
+
+    def targets(self) -> "Sequence[Target]":
+        """The destination itself, if messages stay in it, and those it forwards to."""
+        own = [self._own] if self._own is not None else []
+        return [*own, *[forward.target for forward in self._forwards]]
+
+    def copies(
+        self, content: bytes, expiration: int, priority: int, persistent: bool
+    ) -> "Iterator[tuple[Target, bytes]]":
+        """The message goes to the destination itself, and a copy to each place whose selector matches."""
+        if self._own is not None:
+            yield self._own, content
+        message = Message(0, content, expiration, priority, persistent)
+        matching = [target for target, selector in self._forwards if selector is None or selector.matches(message)]
+        if matching:
+            copy = with_headers(content, self._origin)
+            for target in matching:
+                yield target, copy
+
+
+class VirtualTopics:
+    """Which topics are virtual, and which queues they feed (section ``virtual`` of the settings)."""
+
+    def __init__(self, settings: VirtualSettings, destinations: Destinations) -> None:
+        self._destinations = destinations
+        self._names = VirtualNames(settings)
+        self._queues: dict[str, dict[str, None]] | None = None
+
+    def is_virtual(self, topic: str) -> bool:
+        """Whether a topic is virtual."""
+        return self._names.is_virtual(topic)
+
+    def queues(self, topic: str) -> list[Destination]:
+        """The queues that a virtual topic feeds now, in the order they were made."""
+        if self._queues is None:
+            self._queues = {}
+            for name in self._destinations.queues:
+                self._note(Destination(DestinationKind.QUEUE, name))
+            self._destinations.watch(self, self._note)
+        known = self._queues.get(topic, {})
+        for name in [name for name in known if name not in self._destinations.queues]:
+            del known[name]
+        return [Destination(DestinationKind.QUEUE, name) for name in known]
+
+    def _note(self, destination: Destination) -> None:
+        """A destination is there: if it is a queue named after a topic, remember it."""
+        if self._queues is None or destination.kind is not DestinationKind.QUEUE:
+            return
+        if (topic := self._names.topic_of(destination.name)) is not None:
+            self._queues.setdefault(topic, {})[destination.name] = None
+
+
+class VirtualTopicTarget(FanOut):
+    """A virtual topic that messages are sent to."""
+
+    def __init__(
+        self, destinations: Destinations, topics: VirtualTopics, name: str, own: "Target",
+        target_of: "Callable[[Destination], Target]",
+    ) -> None:  # fmt: skip
+        self._destinations = destinations
+        self._topics = topics
+        self._name = name
+        self._own = own
+        self._target_of = target_of
+        self._origin = {ORIGIN: f"/topic/{name}"}
+        self._queues: list[Target] = []
+        self._grouped = False
+        self._version = -1
+
+    def targets(self) -> "Sequence[Target]":
+        """The topic, and the queues there are now."""
+        if self._version != self._destinations.version:
+            self._queues = [self._target_of(queue) for queue in self._topics.queues(self._name)]
+            self._version = self._destinations.version
+            if self._grouped:
+                for queue in self._queues:
+                    queue.expect_groups()
+        return [self._own, *self._queues]
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent here; queues that come later are told too."""
+        self._grouped = True
+        super().expect_groups()
+
+    def copies(
+        self, content: bytes, expiration: int, priority: int, persistent: bool
+    ) -> "Iterator[tuple[Target, bytes]]":
+        """The message goes to the topic, and a copy that says so to each queue."""
+        own, *queues = self.targets()
+        yield own, content
+        if queues:
+            copy = with_headers(content, self._origin)
+            for queue in queues:
+                yield queue, copy
+
+
+class TimeStampingTarget:
+    """A target whose policy changes when messages expire (ActiveMQ's ``TimeStampingBrokerPlugin``).
+
+    Dead letters and what an operator moves do not come through here: their expiration stays.
+    """
+
+    def __init__(self, target: "Target", policy: Policy, clock: Clock) -> None:
+        self._target = target
+        self._override_ms = round(policy.zero_expiration_override * 1000)
+        self._ceiling_ms = round(policy.ttl_ceiling * 1000)
+        self._future_only = policy.future_only
+        self._clock = clock
+
+    @staticmethod
+    def is_asked_for(policy: Policy) -> bool:
+        """Whether a policy changes expirations."""
+        return bool(policy.zero_expiration_override or policy.ttl_ceiling)
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message, as ``Target``."""
+        self._target.send(content, self._stamped(expiration), priority, persistent)
+
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message that is given up elsewhere, as ``Target``."""
+        self._target.transfer(content, self._stamped(expiration), priority, persistent)
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent here."""
+        self._target.expect_groups()
+
+    def _stamped(self, expiration: int) -> int:
+        """When a message expires as the policy wants it."""
+        now = self._clock.now_ms()
+        lives = expiration - now if expiration else self._override_ms
+        if self._ceiling_ms:
+            lives = min(lives, self._ceiling_ms)
+        wanted = now + lives
+        if lives <= 0 or wanted == expiration or (self._future_only and wanted < expiration):
+            return expiration
+        return wanted
+
 
 GROUPED = b"\nJMSXGroupID:"
 """How the header line begins that says that a message is one of a group."""

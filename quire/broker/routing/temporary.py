@@ -1,27 +1,28 @@
-"""Temporary queues and topics: they belong to a connection and end with it. Nothing of them is ever in the store.
+"""Temporary queues and topics, and client ids: what belongs to a connection and ends with it. Nothing of it is stored.
 
-The connection calls one by a name of its own, ``/temp-queue/replies``. Others send to it by the name that the broker
-gave it, ``/remote-temp-queue/...``, which they find in the ``reply-to`` header of what the connection sent. Only the
-connection itself may consume it. (ActiveMQ's rules and words.)
+The connection calls a temporary destination by a name of its own, ``/temp-queue/replies``. Others send to it by the
+name that the broker gave it, ``/remote-temp-queue/...``, which they find in the ``reply-to`` header of what the
+connection sent. Only the connection itself may consume it. (ActiveMQ's rules and words.)
 """
 
 import itertools
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
-from quire.broker.core.commit import Commit
-from quire.broker.core.core import Core
-from quire.broker.core.services import Target
-from quire.broker.lane_removal import LaneRemoval
-from quire.broker.queues.dispatch_mark import NEVER_STORED, DispatchMark
-from quire.broker.queues.message_groups import GROUP_ID
+from quire.broker.core.core import Commit, Core, Target
+from quire.broker.core.subscription import Session
+from quire.broker.destinations import LaneRemoval
+from quire.broker.queues.lane import NEVER_STORED, DispatchMark
+from quire.broker.queues.parking import GROUP_ID
 from quire.broker.queues.queue import GROUPED, Queue
-from quire.broker.routing.addresses import Address, Scope
+from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.broker.topics.topic import Topic
 from quire.destination import Destination, DestinationKind
-from quire.errors import InvalidDestination
-from quire.message import Message
+from quire.errors import InvalidDestination, InvalidHeader, LimitExceeded
+from quire.message import Message, header_lines
 from quire.store.base import StoredDestination
 
 FIRST_LANE = 1 << 31
@@ -224,3 +225,133 @@ class Temporaries:
         core.forget(queue)
         if not core.spool.is_empty(queue.lanes[0].id):
             LaneRemoval(core, [queue.lanes[0].id], f"the removal of {address}", lambda: None)
+
+
+MAX_TEMPORARIES = 1000
+"""How many temporary destinations a connection may have."""
+
+REPLY_TO = "reply-to"
+"""The header that says where an answer goes."""
+
+_REPLY_TO_LINE = re.compile(rb"\nreply-to:(/remote-temp-(?:queue|topic)/[^\n]*)")
+
+
+class Makes(Protocol):
+    """Makes temporary destinations, and deletes them (``Temporaries``)."""
+
+    def create(self, kind: DestinationKind, name: str = "") -> Address:
+        """Make one; without a name it is made up."""
+
+    def delete(self, address: Address) -> None:
+        """Delete one whose consumers are gone."""
+
+
+class OwnTemporaries:
+    """Translates between the connection's names and the broker's. The first use of a name makes the destination.
+
+    Attributes:
+        lines: what the ``reply-to`` header of a message is here, by its value in the broker; empty without any.
+    """
+
+    def __init__(self, temporaries: Makes) -> None:
+        self._temporaries = temporaries
+        self._remote: dict[Address, Address] = {}
+        self.lines: dict[bytes, bytes] = {}
+
+    def remote(self, address: Address, name: str = "") -> Address:
+        """The broker's address of a temporary destination.
+
+        Args:
+            name: what it is to be called here if it is new; without one the broker makes it up.
+        """
+        if address.scope is not Scope.OWN:
+            return address
+        known = self._remote.get(address)
+        if known is None:
+            if not address.name:
+                raise InvalidDestination(f"{str(address)!r} has no name: write {address}NAME", destination=str(address))
+            if len(self._remote) >= MAX_TEMPORARIES:
+                text = f"a connection may have {MAX_TEMPORARIES} temporary destinations"
+                raise LimitExceeded(text, limit=MAX_TEMPORARIES)
+            known = self._remote[address] = self._temporaries.create(address.kind, name)
+            self.lines[str(known).encode()] = b"\n" + header_lines({REPLY_TO: str(address)})[:-1]
+        return known
+
+    def own(self, address: Address) -> Address | None:
+        """The connection's name for a temporary destination that it has; None if it has it not."""
+        return next((own for own, remote in self._remote.items() if address in (own, remote)), None)
+
+    def remote_text(self, text: str) -> str:
+        """A destination header with the broker's names in it, as any connection can use it."""
+        if "/temp-" not in text:
+            return text
+        addresses, _ = read_destination(text)
+        return ",".join([str(self.remote(address)) for address in addresses])
+
+    def remote_reply_to(self, text: str) -> str:
+        """A ``reply-to`` header with the broker's name in it; one that names another destination stays as it is."""
+        return self.remote_text(text) if text.startswith(("/temp-queue/", "/temp-topic/")) else text
+
+    def localized(self, content: bytes) -> bytes:
+        """A message's content in which ``reply-to`` has the connection's own name again."""
+        end = content.find(b"\n\n")
+        if content.find(b"\nreply-to:/remote-temp-", 0, end) < 0:
+            return content
+        return _REPLY_TO_LINE.sub(self._own_line, content, 1)
+
+    def _own_line(self, found: re.Match[bytes]) -> bytes:
+        return self.lines.get(found[1], found[0])
+
+    def end(self) -> None:
+        """The connection ends, its consumers are gone: its temporary destinations go."""
+        for remote in self._remote.values():
+            self._temporaries.delete(remote)
+        self._remote.clear()
+        self.lines.clear()
+
+
+MAX_CLIENT_ID = 200
+"""The longest client id, in characters: it is part of keys in every store."""
+
+
+class ClientIds:
+    """Who is connected under which client id.
+
+    A durable subscription belongs to a client id, so two connections may not have the same one. As in ActiveMQ the
+    second one is refused; the first one stays.
+    """
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, Session] = {}
+
+    def other(self, client_id: str, session: Session) -> Session | None:
+        """Who has a client id, if it is not the connection itself."""
+        holder = self._sessions.get(client_id)
+        return None if holder is session else holder
+
+    def claim(self, client_id: str, session: Session) -> None:
+        """A connection takes a client id."""
+        check_client_id(client_id)
+        other = self._sessions.setdefault(client_id, session)
+        if other is not session:
+            data = {"connection": other.name} if other.user == session.user else {}  # of others, no address
+            place = f", from {other.name}" if data else ""
+            text = (
+                f"client-id {client_id[:60]!r} is already connected{place}: end that connection first, or use another"
+            )
+            raise InvalidHeader(f"{text} client-id", header="client-id", **data)
+
+    def release(self, client_id: str, session: Session) -> None:
+        """A connection gives its client id back; if it never had it, nothing changes."""
+        if self._sessions.get(client_id) is session:
+            del self._sessions[client_id]
+
+
+def check_client_id(client_id: str) -> None:
+    """See that a client id has a length that is allowed.
+
+    Raises:
+        InvalidHeader: it has not.
+    """
+    if not 0 < len(client_id) <= MAX_CLIENT_ID:
+        raise InvalidHeader(f"client-id needs 1 to {MAX_CLIENT_ID} characters", header="client-id")

@@ -3,23 +3,64 @@
 Their timestamps ascend: one that would go back is that of the record before it. But if that lies ahead of the clock by
 far, the clock was wrong then: times begin anew (``set_back``), and the later records have their own. What older
 versions stored need not be so: ``ordered_from`` says where that ends.
+
+What concerns a partition of a stream in a commit.
+
+Pins: a reader of a stream without a group has its records kept while it is away, for a limited time.
+
+A pin names an offset for each partition it is about: what is there or behind it stays, whatever the policy says. It
+ends at its time, unless it is set again before. A batch job that reads ranges (``range_reads``) sets one.
+
+What a commit that fails would have set or released stays as it was. Until its commit is done, both count: what is
+pinned now and what was before.
+
+Where in a stream a consumer is to start.
+
+An offset is a record's sequence in its partition's lane, from 1. Offsets ascend and are never used again; some have no
+record: retention removed it, or its commit failed.
 """
 
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
-from quire.broker.core.commit import Commit
-from quire.broker.core.core import Core
-from quire.broker.queues.lane_records import LaneKeys, read_finished
-from quire.broker.queues.message_locator import MessageLocator
-from quire.broker.streams.partition_part import PartitionPart
+from quire.broker.core.core import Commit, Core, Owner
+from quire.broker.queues.lane import MessageLocator
+from quire.broker.queues.shared_lane import LaneKeys, read_finished
 from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination
+from quire.errors import InvalidArgument, LimitExceeded
 from quire.message import Message
-from quire.store.base import LaneState, Link, StoredDestination
-from quire.store.positions import set_back, set_back_key, time_from
+from quire.store.base import LaneState, Link, Store, StoredDestination, StoreReader
+from quire.store.marks import walk_marks
+from quire.store.positions import extent, offset_at, set_back, set_back_key, time_from
+from quire.units import MAX_DIGITS, parse_duration, parse_time
+
+
+class PartitionPart:
+    """What concerns one partition in a commit.
+
+    Attributes:
+        owner: the partition.
+        appends: what was sent, in order.
+        transferred: those of them that another destination gives up in this commit.
+        removals: records that retention lets go.
+        listed: whether the broker knows that there is something here.
+    """
+
+    __slots__ = ("appends", "listed", "owner", "removals", "transferred")
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.appends: list[Message] = []
+        self.transferred: list[Message] = []
+        self.removals: list[Link] = []
+        self.listed = False
+
 
 _TIMESTAMP = b"\ntimestamp:"
 """What the first header line ends with, and the second one begins with."""
@@ -267,3 +308,291 @@ class Partition:
         """The stream is deleted: remove what the partition remembers besides its messages."""
         for key in (set_back_key(self.lane), *[self._keys.page(page) for page in self.gone.page_keys()]):
             self.core.set_mark(key, None)
+
+
+MAX_PINS = 1000
+"""How many pins a stream may have."""
+
+MAX_NAME = 200
+"""How long the name of a pin may be, in bytes of UTF-8."""
+
+MAX_TIME_TO_LIVE = 365 * 86_400_000
+"""How long a pin may last without being set again, in milliseconds."""
+
+NOTHING_PINNED = 1 << 62
+"""An offset above all others."""
+
+
+class Pin(msgspec.Struct, array_like=True, frozen=True):
+    """One pin: the mark ``stream/LANE/pin/NAME``, with the lane of the stream's first partition.
+
+    Attributes:
+        offsets: the first offset that stays, by partition.
+        until: when it ends, in milliseconds since the epoch.
+    """
+
+    offsets: dict[int, int]
+    until: int
+
+
+class PinsPart:
+    """What concerns the pins of one stream in a commit.
+
+    Attributes:
+        owner: the pins.
+        before: what the names had pinned that are set or released in it; None for nothing.
+        appends: none.
+        listed: whether the broker knows that there is something here.
+    """
+
+    __slots__ = ("appends", "before", "listed", "owner")
+
+    def __init__(self, owner: "Pins") -> None:
+        self.owner = owner
+        self.before: dict[str, Pin | None] = {}
+        self.appends: list[Message] = []
+        self.listed = False
+
+
+class Pins:
+    """The pins of one stream.
+
+    Args:
+        new: whether it is made now: then nothing is read.
+
+    Attributes:
+        by_name: all that have not ended, or not long ago.
+    """
+
+    ledger = None
+
+    def __init__(self, core: Core, partitions: list[Partition], *, new: bool = False) -> None:
+        self._core = core
+        self._partitions = partitions
+        self._open = PinsPart(self)
+        self._prefix = f"stream/{partitions[0].lane}/pin/"
+        self.by_name: dict[str, Pin] = {}
+        if not new:
+            with self._core.store.snapshot() as reader:
+                for key, value in walk_marks(reader, self._prefix):
+                    self.by_name[key.removeprefix(self._prefix)] = msgspec.msgpack.decode(value, type=Pin)
+
+    def set(self, name: str, offsets: Mapping[int, int], time_to_live_ms: int) -> Pin:
+        """Pin records, in place of what the name had pinned. It counts when the open commit is done.
+
+        Args:
+            offsets: the first offset that is to stay, by partition. What is gone already does not come back: a look at
+                the partition's extent afterwards tells.
+            time_to_live_ms: how long it lasts, in milliseconds.
+        """
+        if not 0 < len(name.encode()) <= MAX_NAME or "\0" in name:
+            raise InvalidArgument(f"a pin's name has 1 to {MAX_NAME} bytes and no NUL character", argument="name")
+        if not 0 < time_to_live_ms <= MAX_TIME_TO_LIVE:
+            text = f"a pin lasts 1 to {MAX_TIME_TO_LIVE} ms, not {time_to_live_ms}: set it again before it ends"
+            raise InvalidArgument(text, argument="time_to_live_ms")
+        partitions = len(self._partitions)
+        for partition, offset in offsets.items():
+            if not (0 <= partition < partitions and offset >= 1):
+                text = f"there is no offset {offset} of partition {partition}: partitions are 0 to {partitions - 1}"
+                raise InvalidArgument(text, argument="offsets")
+        self.expire()
+        if name not in self.by_name and len(self.by_name) >= MAX_PINS:
+            raise LimitExceeded(f"the stream has {MAX_PINS} pins: release some", limit=MAX_PINS)
+        pin = Pin(dict(offsets), self._core.wall.believed_ms() + time_to_live_ms)
+        self._change(name, pin)
+        return pin
+
+    def release(self, name: str) -> bool:
+        """Take a pin away, with the open commit; whether there was one."""
+        if name not in self.by_name:
+            return False
+        self._change(name, None)
+        return True
+
+    def _change(self, name: str, pin: Pin | None) -> None:
+        self._open.before.setdefault(name, self.by_name.get(name))
+        self._core.list_part(self._open)
+        self._put(name, pin)
+
+    def _put(self, name: str, pin: Pin | None) -> None:
+        """What a name has pinned from now on, with the open commit."""
+        if pin is None:
+            self.by_name.pop(name, None)
+        else:
+            self.by_name[name] = pin
+        self._core.set_mark(self._prefix + name, None if pin is None else msgspec.msgpack.encode(pin))
+
+    def expire(self) -> None:
+        """Take away the pins whose time is up."""
+        now = self._core.wall.past_ms()
+        for name in [name for name, pin in self.by_name.items() if pin.until <= now]:
+            self._put(name, None)
+
+    def clear(self) -> None:
+        """Take all away: the stream is deleted."""
+        self._core.forget(self)
+        self._open = PinsPart(self)
+        for name in list(self.by_name):
+            self._put(name, None)
+
+    def first(self, partition: int) -> int:
+        """The first offset of a partition that is pinned; ``NOTHING_PINNED`` if there is none."""
+        now, pins = self._core.wall.past_ms(), list(self.by_name.values())
+        for part in (self._open, *self._core.parts_of(self)):
+            pins += [pin for pin in part.before.values() if pin is not None]
+        pinned = [pin.offsets[partition] for pin in pins if partition in pin.offsets and pin.until > now]
+        return min(pinned, default=NOTHING_PINNED)
+
+    # Commits.
+
+    def fill(self, commit: Commit) -> None:
+        """Hand over what the open commit stores; the marks are in its batch already."""
+        commit.parts[self] = self._open
+        self._open = PinsPart(self)
+
+    def committed(self, part: PinsPart) -> None:
+        """A commit is done: what was pinned before it is not any more."""
+
+    def commit_failed(self, part: PinsPart, restored: Collection[int]) -> None:
+        """A commit failed: what it would have set or released is as it was before."""
+        for name, before in part.before.items():
+            if name in self._open.before:  # it was changed again meanwhile: if that fails too, this is what it was
+                self._open.before[name] = before
+            else:
+                self._put(name, before)
+
+
+class StartKind(StrEnum):
+    """What a start position goes by."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    LAST = "last"
+    TIMESTAMP = "timestamp"
+    OFFSET = "offset"
+    AGO = "ago"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a consumer starts that was not here before.
+
+    Attributes:
+        kind: what it goes by. ``latest`` is behind the last record, ``last`` before it.
+        value: with ``timestamp`` milliseconds since the epoch, with ``offset`` the offset, with ``ago`` so many
+            milliseconds before now.
+    """
+
+    kind: StartKind
+    value: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Start":
+        """Read a start position.
+
+        Raises:
+            InvalidArgument: it is none.
+        """
+        name, equals, value = text.partition("=")
+        if text in (StartKind.EARLIEST, StartKind.LATEST):
+            return cls(StartKind(text))
+        if name == StartKind.OFFSET and _is_number(value):
+            return cls(StartKind.OFFSET, int(value))
+        if name == StartKind.TIMESTAMP and equals:
+            return cls(StartKind.TIMESTAMP, _milliseconds(value))
+        if name == StartKind.AGO and equals:
+            return cls(StartKind.AGO, _duration(value))
+        forms = "earliest, latest, offset=N, timestamp=MILLISECONDS, timestamp=2026-01-31T12:00:00Z or ago=30m"
+        raise InvalidArgument(f"no start position: {text[:60]!r}; write {forms}", argument="start")
+
+    @classmethod
+    def parse_stream_offset(cls, text: str) -> "Start":
+        """Read a start position as RabbitMQ's clients write it in the header ``x-stream-offset``.
+
+        Args:
+            text: ``first``, ``last``, ``next``, ``offset=2101``, ``timestamp=`` with seconds since the epoch.
+                RabbitMQ's ``last`` is the last run of messages that it stored together; here it is the last message.
+
+        Raises:
+            InvalidArgument: it is none.
+        """
+        name, _, value = text.partition("=")
+        words = {"first": StartKind.EARLIEST, "last": StartKind.LAST, "next": StartKind.LATEST}
+        if text in words:
+            return cls(words[text])
+        if name == StartKind.OFFSET and _is_number(value):
+            return cls(StartKind.OFFSET, int(value))
+        if name == StartKind.TIMESTAMP and _is_number(value):
+            return cls(StartKind.TIMESTAMP, int(value) * 1000)
+        forms = "first, last, next, offset=N or timestamp=SECONDS"
+        raise InvalidArgument(f"no x-stream-offset: {text[:60]!r}; write {forms}", argument="x-stream-offset")
+
+    def __str__(self) -> str:
+        """As ``parse`` reads it; ``last`` is for people."""
+        match self.kind:
+            case StartKind.OFFSET | StartKind.TIMESTAMP:
+                return f"{self.kind}={self.value}"
+            case StartKind.AGO:
+                return f"{self.kind}={self.value}ms"
+            case _:
+                return str(self.kind)
+
+    def offset(self, reader: StoreReader, lane: int, now_ms: int) -> int:
+        """The first offset that is to be read of a lane.
+
+        An offset before the first record or behind the end is moved there: one number is meant for all partitions.
+
+        Args:
+            now_ms: the time, in milliseconds since the epoch.
+        """
+        state = reader.lane_state(lane)
+        earliest, end, *_ = extent(reader, lane)
+        match self.kind:
+            case StartKind.EARLIEST:
+                return earliest
+            case StartKind.LATEST:
+                return end
+            case StartKind.LAST:
+                return state.tail or end
+            case StartKind.OFFSET:
+                return min(max(self.value, earliest), end)
+            case StartKind.TIMESTAMP:
+                return offset_at(reader, lane, self.value)
+            case StartKind.AGO:
+                return offset_at(reader, lane, now_ms - self.value)
+
+    def offsets(self, store: Store, lanes: Iterable[int], now_ms: int) -> list[int]:
+        """The first offset that is to be read of each of several lanes, all decided at one moment."""
+        with store.snapshot() as reader:
+            return [self.offset(reader, lane, now_ms) for lane in lanes]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
+
+
+def _milliseconds(text: str) -> int:
+    """A time, in milliseconds since the epoch.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise InvalidArgument(str(error), argument="start") from error
+
+
+def _duration(text: str) -> int:
+    """A duration, in milliseconds.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    try:
+        milliseconds = parse_duration(text) * 1000
+    except ValueError as error:
+        raise InvalidArgument(str(error), argument="start") from error
+    if milliseconds >= 10**MAX_DIGITS:
+        raise InvalidArgument(f"{text[:60]!r} is too long a duration", argument="start")
+    return round(milliseconds)

@@ -18,8 +18,7 @@ from functools import reduce
 from typing import Protocol
 
 from quire.broker.streams.groups.group import GroupedStream
-from quire.broker.streams.partition import Partition
-from quire.broker.streams.pins import Pins
+from quire.broker.streams.partition import Partition, Pins
 from quire.cursors.ack_set import AckSet
 from quire.errors import StoreCorrupt
 from quire.store.base import Link, StoreReader

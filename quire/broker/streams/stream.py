@@ -1,20 +1,56 @@
-"""A stream: partitions whose records stay for a time or a size, and consumer groups that move over them."""
+"""A stream: partitions whose records stay for a time or a size, and consumer groups that move over them.
+
+A message that does not say which partition it belongs to goes to the next one in turn (``Rotation``).
+
+A range of a partition can be read again and again: nothing is leased, no consumer group moves. What is read is decided
+by the range alone. Offsets are never used again and records never change, so the same range brings the same records in
+the same order each time, unless retention has removed some meanwhile: then the read says so. A stream browser is shown
+all messages that way, one partition after the other.
+"""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from quire.broker.core.core import Core
+from quire.broker.core.subscription import AckMode, Session
+from quire.broker.queues.browsing import LEAST_PIECE, PIECE, PIECE_BYTES, Browsed
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.partition import Partition
-from quire.broker.streams.pins import Pins
+from quire.broker.streams.partition import Partition, Pins
 from quire.broker.streams.retention import Retention
-from quire.broker.streams.rotation import Rotation
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
-from quire.errors import InvalidHeader
+from quire.errors import InvalidArgument, InvalidHeader, StoreCorrupt
 from quire.message import Message, escape
-from quire.store.base import StoredDestination
+from quire.selectors import Selector, at_most
+from quire.store.base import Store, StoredDestination
+from quire.store.positions import Extent, extent, sound_page
+
+
+class Rotation:
+    """A target of sends."""
+
+    def __init__(self, partitions: list[Partition]) -> None:
+        self._partitions = partitions
+        self._turn = 0
+
+    def next(self) -> Partition:
+        """Whose turn it is."""
+        self._turn += 1
+        return self._partitions[self._turn % len(self._partitions)]
+
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
+        """Take a message, as ``Partition.send``."""
+        self.next().send(content, expiration, priority, persistent)
+
+    def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
+        """Take a message, as ``Partition.transfer``."""
+        return self.next().transfer(content, expiration, priority, persistent)
+
+    def expect_groups(self) -> None:
+        """Messages of groups are about to be sent. Their order is that of a partition: there is nothing to do."""
+
 
 PARTITION = "partition"
 """The header that says which partition a message goes to, and which one it is of."""
@@ -163,3 +199,115 @@ class Stream:
         self.pins.clear()
         for partition in self.partitions:
             partition.forget_marks()
+
+
+class StreamBrowser(Browsed):
+    """One browser of one stream.
+
+    Args:
+        number_of: the number by which the client knows a message, of its offset and its partition.
+    """
+
+    def __init__(
+        self, stream: "Stream", session: Session, number_of: Callable[[int, int], int], *, id: str, number: int,
+        prefetch: int, selector: Selector | None, ended: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        super().__init__(
+            stream.core, stream.destination, stream.policy, session, id=id, number=number, ack=AckMode.INDIVIDUAL,
+            prefetch=prefetch, selector=selector, ended=ended,
+        )  # fmt: skip
+        self._stream = stream
+        self._number_of = number_of
+        self._ranges: list[tuple[int, int, int]] = []  # from where to where each partition is shown; the first is last
+        for partition in reversed(stream.partitions):
+            self._go_on(partition.index, 1, partition.next_sequence)
+
+    def _show(self, room: int) -> bool:
+        """Read a piece and show what of it is wanted; False at the end of the stream."""
+        if not self._ranges or self._stream.is_deleted:
+            return False
+        index, first, until = self._ranges.pop()
+        selector, lane = self.subscription.selector, self._stream.partitions[index].lane
+        limit = at_most(min(PIECE, room if selector is None else max(room, LEAST_PIECE)), [selector])
+        try:
+            with self.core.store.snapshot() as reader:
+                messages, is_done = sound_page(reader, lane, first, until, PIECE_BYTES, limit)
+        except StoreCorrupt as damage:
+            self._damaged += 1
+            self._go_on(index, damage.data["sequence"] + 1, until)
+            return True
+        wanted = [message for message in messages if selector is None or selector.matches(message)]
+        if len(wanted) > room:
+            self._go_on(index, wanted[room].sequence, until)
+        elif not is_done:
+            self._go_on(index, messages[-1].sequence + 1, until)
+        for message in wanted[:room]:
+            message.sequence = self._number_of(message.sequence, index)
+        self._give(wanted[:room])
+        return True
+
+    def _go_on(self, index: int, first: int, until: int) -> None:
+        if first < until:
+            self._ranges.append((index, first, until))
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRead:
+    """What one read brought.
+
+    Attributes:
+        messages: in order.
+        first: the offset it began at.
+        next: where to go on; ``until`` when the range is done.
+        until: where the range ends: the offset behind its last one.
+        extent: what of the partition could be read at that moment.
+    """
+
+    messages: list[Message]
+    first: int
+    next: int
+    until: int
+    extent: Extent
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the whole range has been read."""
+        return self.next == self.until
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the partition begins only behind the first offset: what was before is gone."""
+        return self.first < min(self.extent.earliest, self.until)
+
+    @property
+    def missing(self) -> int:
+        """How many of the offsets that were passed have no record: it is gone, or its commit failed."""
+        return self.next - self.first - len(self.messages)
+
+
+def read_range(
+    store: Store, lane: int, first: int, until: int, *, max_messages: int = 1000, max_bytes: int = 1 << 20
+) -> RangeRead:
+    """Read a part of a partition, in one snapshot.
+
+    Args:
+        until: the offset to end before; no further than the partition's end, or what is read would depend on when.
+        max_messages: how many messages at the most, at least 1.
+        max_bytes: how many bytes they may be charged together (``StoreReader.page``); the first one comes whatever its
+            size.
+
+    Raises:
+        StoreCorrupt: the first record is damaged; ``data`` has its ``sequence``. A damaged record further on ends the
+            read before it.
+    """
+    if max_messages < 1:
+        raise InvalidArgument("max_messages is at least 1", argument="max_messages")
+    with store.snapshot() as reader:
+        here = extent(reader, lane)
+        if not 1 <= first <= until <= here.end:
+            text = f"{first} to before {until} is no range of this partition: its offsets are 1 to before {here.end}"
+            raise InvalidArgument(text, first=first, until=until, earliest=here.earliest, end=here.end)
+        if first == until:
+            return RangeRead([], first, until, until, here)
+        messages, is_done = sound_page(reader, lane, first, until, max_bytes, max_messages)
+    return RangeRead(messages, first, until if is_done else messages[-1].sequence + 1, until, here)

@@ -11,18 +11,21 @@ from typing import Protocol
 
 import msgspec
 
-from quire.broker.core.commit import Commit
-from quire.broker.core.core import Core
+from quire.broker.core.core import Commit, Core
 from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.dead_letter import is_dead_letter_queue
-from quire.broker.topics.durable_subscription import DurableSubscription
-from quire.broker.topics.kept_messages import KeptMessages
-from quire.broker.topics.lane_sweep import LaneSweep
-from quire.broker.topics.recovery import Recovery
-from quire.broker.topics.shared_messages import SharedMessages
-from quire.broker.topics.topic_part import Counts, TopicPart, counts_key, read_counts
-from quire.broker.topics.topic_records import TopicRecords
-from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT, TopicSubscription
+from quire.broker.topics.durable import DurableSubscription
+from quire.broker.topics.topic_records import (
+    Counts,
+    KeptMessages,
+    LaneSweep,
+    Recovery,
+    TopicPart,
+    TopicRecords,
+    counts_key,
+    read_counts,
+)
+from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT, SharedMessages, TopicSubscription
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.message import Message

@@ -1,24 +1,126 @@
-"""Decisions about transactions with parts at several shards, for which this shard is the coordinator.
+"""Decisions about transactions with parts at several shards, for which this shard is the coordinator; their names.
 
 The other participants have prepared their branches before. The decision to commit is a mark, ``decision/...``, stored
 in the same commit as the coordinator's own part: so there is no decision without the part, and no part without the
 decision. What is neither decided nor enlisted is rolled back, and never will be decided (*presumed abort*): a
 transaction is enlisted before any branch of it is prepared.
+
+A branch has the name that X/Open XA gives it (section 4.2, ``Xid``).
 """
 
 import logging
+import re
+import struct
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
-from quire.broker.core.commit import Commit
-from quire.broker.core.core import Core
-from quire.broker.transactions.spanning_id import SpanningId
+from quire.broker.core.core import Commit, Core
 from quire.errors import InvalidArgument, StoreCorrupt, UnknownTransaction
 from quire.logs import event
 from quire.message import Message
 from quire.store.marks import walk_marks
+
+MAX_PART = 64
+"""The longest global id and the longest branch id, in bytes."""
+
+_TEXT = re.compile(r"([0-9a-f]{8})-((?:[0-9a-f]{2})+)-((?:[0-9a-f]{2})*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """One branch's name. As text it is in hexadecimal digits: ``00000037-6f7264657273-01``.
+
+    Attributes:
+        format_id: whose names these are; a whole number of 32 bits with a sign.
+        global_id: the transaction's id, 1 to 64 bytes.
+        branch_id: the branch's id, 64 bytes at most.
+
+    Raises:
+        InvalidArgument: it cannot be one.
+    """
+
+    format_id: int
+    global_id: bytes
+    branch_id: bytes
+
+    def __post_init__(self) -> None:
+        fits = 0 < len(self.global_id) <= MAX_PART and len(self.branch_id) <= MAX_PART
+        if not fits or not -(1 << 31) <= self.format_id < 1 << 31:
+            raise InvalidArgument(
+                f"a global id has 1 to {MAX_PART} bytes, a branch id at most {MAX_PART}, a format id 32 bits",
+                argument="xid",
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read one that was written as text.
+
+        Raises:
+            InvalidArgument: it is none.
+        """
+        found = _TEXT.fullmatch(text)
+        if found is None:
+            raise InvalidArgument(f"{text[:60]!r} is not an xid: write it as `quire xa ls` shows it", argument="xid")
+        number = int(found[1], 16)
+        return cls(number - (number >> 31 << 32), bytes.fromhex(found[2]), bytes.fromhex(found[3]))
+
+    def __str__(self) -> str:
+        return f"{self.format_id & 0xFFFFFFFF:08x}-{self.global_id.hex()}-{self.branch_id.hex()}"
+
+
+FORMAT = 0x51756972
+"""The format id of their branches: clients may not use it."""
+
+_PACKED = struct.Struct(">HQ16s")
+_NUMBER = struct.Struct(">H")
+
+
+class SpanningId(NamedTuple):
+    """One transaction.
+
+    Attributes:
+        shard: its coordinator: the shard that stores the decision with its own part.
+        epoch: of the owner of this shard, when the transaction was enlisted there.
+        token: 16 bytes that no other transaction has.
+    """
+
+    shard: int
+    epoch: int
+    token: bytes
+
+    def branch(self, number: int) -> Xid:
+        """The name of the branch of a participant, by its number."""
+        return Xid(FORMAT, _PACKED.pack(*self), _NUMBER.pack(number))
+
+    @classmethod
+    def of(cls, xid: Xid) -> tuple[Self, int]:
+        """The transaction of a branch, and the number of the participant.
+
+        Raises:
+            InvalidArgument: it is the branch of an XA transaction.
+        """
+        if xid.format_id != FORMAT or len(xid.global_id) != _PACKED.size or len(xid.branch_id) != _NUMBER.size:
+            raise InvalidArgument(f"{xid} is no branch of a transaction over several shards", argument="xid")
+        return cls(*_PACKED.unpack(xid.global_id)), _NUMBER.unpack(xid.branch_id)[0]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read one that was written as text.
+
+        Raises:
+            InvalidArgument: it is none.
+        """
+        try:
+            return cls(*_PACKED.unpack(bytes.fromhex(text)))
+        except (ValueError, struct.error):
+            raise InvalidArgument(f"{text[:60]!r} names no transaction over several shards", argument="id") from None
+
+    def __str__(self) -> str:
+        return _PACKED.pack(*self).hex()
+
 
 PREFIX = "decision/"
 """What the keys of their marks begin with."""

@@ -1,20 +1,260 @@
 """A local transaction: sends and acknowledgements that become durable together, over all their destinations.
 
-It belongs to one session. What it promises about order stands in ``docs/transactions.md``.
+It belongs to one session. What it promises about order stands in ``docs/transactions.md``. One that is open for too
+long keeps messages from other consumers: it is rolled back.
+
+Clients exist that roll back and then acknowledge the same delivery. Such a late acknowledgement is no error
+(``RolledBack``). It settles the message if that still waits in its queue. If it was given out again, the
+acknowledgement of that delivery counts. A late rejection says nothing new: the rollback was one.
+
+Messages that a prepared transaction has acknowledged are hidden until its outcome is known: they count in the depth,
+take no memory but their sequences, and no cursor admits them (``HiddenMessages``).
 """
 
+import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from itertools import islice
+from typing import NamedTuple, Protocol, Self
 
-from quire.broker.core.services import Target
-from quire.broker.core.subscription import Source, Subscription
+from quire.broker.core.core import Core, Target
+from quire.broker.core.subscription import AckMode, Source, Subscription
+from quire.broker.destinations import Destinations
 from quire.broker.producer_ids import ProducerIds
-from quire.broker.streams.groups.group_member import MemberSubscription
-from quire.broker.transactions.transaction_services import TransactionServices
-from quire.broker.transactions.waiting_messages import RUN, find_waiting, put_back, settle_waiting, take_waiting
-from quire.errors import TransactionTimedOut, TransactionTooLarge
+from quire.broker.queues.lane import QueueLane
+from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.routing.routing import Routing
+from quire.broker.streams.groups.member import MemberSubscription
+from quire.broker.topics.durables import Durables
+from quire.errors import LimitExceeded, TransactionTimedOut, TransactionTooLarge
+from quire.logs import event
 from quire.message import Message
+from quire.store.base import Delivery
+
+
+class Timed(Protocol):
+    """What has a limit of time."""
+
+    def time_out(self) -> None:
+        """The time is up."""
+
+
+class TransactionTimeouts:
+    """The open transactions in the order they began, and one timer for the oldest.
+
+    A timer for each would stay in the scheduler's heap long after its transaction ended.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._max_age = core.settings.transaction.max_age
+        self._deadlines: dict[Timed, float] = {}
+        self._is_armed = False
+
+    def add(self, transaction: Timed) -> None:
+        """A transaction begins."""
+        if self._max_age:
+            self._deadlines[transaction] = self._core.clock.monotonic() + self._max_age
+            self._arm()
+
+    def discard(self, transaction: Timed) -> None:
+        """A transaction is over, or prepared. It need not be here."""
+        self._deadlines.pop(transaction, None)
+
+    def _arm(self) -> None:
+        if self._deadlines and not self._is_armed:
+            self._is_armed = True
+            delay = next(iter(self._deadlines.values())) - self._core.clock.monotonic()
+            self._core.scheduler.call_later(delay, self._look)
+
+    def _look(self) -> None:
+        self._is_armed = False
+        now = self._core.clock.monotonic()
+        late = [transaction for transaction, deadline in self._deadlines.items() if deadline <= now]
+        for transaction in late:
+            transaction.time_out()
+        if late:
+            text = (
+                f"{len(late)} transactions were open for more than {self._max_age:g} s, and the broker rolls them back"
+            )
+            event("transaction.timed_out", text, logging.WARNING, transactions=len(late), seconds=self._max_age)
+        self._arm()
+
+
+MAX_TRANSACTIONS = 1000
+"""How many local transactions, and how many XA branches that are not prepared, a connection may have open."""
+
+
+class TransactionServices(NamedTuple):
+    """The services."""
+
+    core: Core
+    destinations: Destinations
+    durables: Durables
+    routing: Routing
+    producers: ProducerIds
+    timeouts: TransactionTimeouts
+
+
+def check_room(open: int) -> None:
+    """See that a connection may open another transaction.
+
+    Args:
+        open: how many it has open.
+
+    Raises:
+        LimitExceeded: it may not.
+    """
+    if open >= MAX_TRANSACTIONS:
+        raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
+
+
+class HiddenMessages:
+    """The hidden messages of one transaction in one queue."""
+
+    def __init__(self, queue: LaneDispatch, messages: list[Message]) -> None:
+        self.queue = queue
+        self._messages = messages
+
+    @classmethod
+    def take(cls, queue: LaneDispatch, messages: list[Message]) -> Self:
+        """Hide messages of a queue."""
+        for message in messages:
+            queue.lane_of(message).cursor.set_aside(message)
+        queue.dispatcher.groups.settled(messages)
+        hidden = cls(queue, [_without_content(message) for message in messages])
+        hidden._exclude()
+        queue.wake()
+        return hidden
+
+    @classmethod
+    def find(cls, queue: LaneDispatch, sequences_by_lane: dict[int, list[int]]) -> Self:
+        """Hide messages of a queue after a restart.
+
+        Args:
+            sequences_by_lane: which, by lane id. Those that are not there are left out.
+        """
+        messages = []
+        for lane in queue.lanes:
+            messages += _find(lane, sequences_by_lane.get(lane.id, []))
+        hidden = cls(queue, messages)
+        hidden._exclude()
+        return hidden
+
+    def sequences_by_lane(self) -> dict[int, list[int]]:
+        """What ``find`` finds again after a restart: the persistent ones."""
+        persistent = [message for message in self._messages if message.persistent]
+        owned = {lane.id: [message.sequence for message in self._own(lane, persistent)] for lane in self.queue.lanes}
+        return {lane: sequences for lane, sequences in owned.items() if sequences}
+
+    def _exclude(self) -> None:
+        for lane in self.queue.lanes:
+            lane.cursor.excluded |= {message.sequence for message in self._own(lane, self._messages)}
+
+    def remove(self) -> None:
+        """They are done with: remove them with the open commit."""
+        if is_there(self.queue):
+            self.queue.withdrawal.settle_hidden(self._messages)
+
+    def note_return(self, cause: str) -> None:
+        """They are going to come back: store that with the open commit. Then ``show`` them."""
+        if is_there(self.queue):
+            for message in self._messages:
+                message.deliveries += 1
+                self.queue.note_delivery(message, Delivery(message.deliveries, message.failures, 0, cause))
+
+    def show(self) -> None:
+        """They wait again, before later ones, in their order."""
+        if is_there(self.queue):
+            self.queue.redelivered += len(self._messages)
+            self.queue.withdrawal.show(self._messages)
+
+    def _own(self, lane: QueueLane, messages: list[Message]) -> list[Message]:
+        return messages if len(self.queue.lanes) == 1 else lane.own(messages)
+
+
+def is_there(queue: LaneDispatch) -> bool:
+    """Whether a queue was not deleted meanwhile, with all its messages."""
+    return not queue.is_deleted
+
+
+def _without_content(message: Message) -> Message:
+    hidden = Message(message.sequence, b"", message.expiration, message.priority, message.persistent)
+    hidden.size, hidden.stored = message.size, message.stored
+    hidden.deliveries, hidden.failures = message.deliveries, message.failures
+    return hidden
+
+
+def _find(lane: QueueLane, sequences: list[int]) -> list[Message]:
+    found = []
+    for sequence in sequences:
+        links, states = lane.reader.links(lane.id, sequence, 1), lane.reader.deliveries(lane.id, sequence, 1)
+        if links and links[0].sequence == sequence:
+            message = Message(sequence, b"", priority=lane.priority)
+            message.size = links[0].size
+            if states and states[0][0] == sequence:
+                message.deliveries, message.failures = states[0][1].deliveries, states[0][1].failures
+            found.append(message)
+    return found
+
+
+RUN = 1000
+"""So many messages are looked for at once."""
+
+
+def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
+    """Find messages in a queue, or a durable subscription, that may wait in it. Nothing is changed.
+
+    Raises:
+        StoreError: they cannot be read.
+    """
+    if not isinstance(source, LaneDispatch):
+        return []
+    sequences = [sequence for sequence in sequences if sequence <= source.locator.last]
+    found = _unstored(source, sequences)
+    wanted = set(sequences).difference([message.sequence for message in found])
+    for lane in source.lanes:
+        found += lane.without_contents(sorted(wanted))
+    return found
+
+
+def _unstored(queue: LaneDispatch, sequences: list[int]) -> list[Message]:
+    """Those of some messages that are nowhere but in memory."""
+    if not sequences:
+        return []
+    found: list[Message] = []
+    wanted, start = set(sequences), sequences[0]
+    while start <= sequences[-1] and (run := queue.locator.unstored_from(start, RUN, in_flight=False)):
+        found += [message for message in run if message.sequence in wanted]
+        start = run[-1].sequence + 1
+    return found
+
+
+def take_waiting(source: Source, found: list[Message]) -> list[Message]:
+    """Hide messages: they are taken out of where they wait, until ``settle_waiting`` or ``put_back``."""
+    if not found or not isinstance(source, LaneDispatch):
+        return []
+    there = {message.sequence: message for message in found}
+    taken = [there[sequence] for sequence in source.withdrawal.hide(list(there))]
+    for message in taken:
+        if not message.stored:
+            source.lane_of(message).cursor.hold([message])
+    return taken
+
+
+def settle_waiting(source: Source, taken: list[Message]) -> bool:
+    """Remove what ``take_waiting`` gave, as if it were acknowledged in flight; False if its queue was deleted."""
+    if not isinstance(source, LaneDispatch) or not is_there(source):
+        return False
+    source.withdrawal.settle_hidden([message for message in taken if message.stored])
+    source.acknowledge([message for message in taken if not message.stored])
+    return True
+
+
+def put_back(source: Source, taken: list[Message]) -> None:
+    """What ``take_waiting`` gave waits again, as before."""
+    if isinstance(source, LaneDispatch) and is_there(source):
+        source.withdrawal.show(taken)
 
 
 class Sending(Protocol):
@@ -308,3 +548,53 @@ class Transaction:
         self._late.clear()
         for source, messages in self.take_late():
             put_back(source, messages)
+
+
+LIMIT = 1000
+"""Of so many messages a late acknowledgement is known; of the oldest of more it is an error, as any unknown one."""
+
+
+class RolledBack:
+    """The messages that came back last, in the order they did."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Subscription, int], None] = {}
+
+    def note(self, came_back: dict[Subscription, list[int]]) -> None:
+        """A transaction was rolled back."""
+        for subscription, sequences in came_back.items():
+            for sequence in sequences:
+                self._known.pop((subscription, sequence), None)
+                self._known[subscription, sequence] = None
+        for oldest in list(islice(self._known, max(0, len(self._known) - LIMIT))):
+            del self._known[oldest]
+
+    def covered(self, subscription: Subscription, sequence: int) -> list[int]:
+        """What a late acknowledgement is about: a message, or in ``client`` mode all that came back up to it.
+
+        Returns:
+            Sequences; none if the message did not come back, or too long ago.
+        """
+        if (subscription, sequence) not in self._known:
+            return []
+        if subscription.ack is not AckMode.CLIENT:
+            return [sequence]
+        own = [known for owner, known in self._known if owner is subscription]
+        return own[: own.index(sequence) + 1]
+
+    def settle(self, subscription: Subscription, sequences: list[int]) -> None:
+        """Settle those of some messages that came back and still wait.
+
+        Raises:
+            StoreError: they cannot be read. They may be settled later.
+        """
+        late = sorted([sequence for sequence in sequences if (subscription, sequence) in self._known])
+        found = find_waiting(subscription.source, late)
+        for sequence in late:
+            del self._known[subscription, sequence]
+        if messages := take_waiting(subscription.source, found):
+            settle_waiting(subscription.source, messages)
+
+    def forget(self, subscriptions: set[Subscription]) -> None:
+        """Consumers go."""
+        self._known = {key: None for key in self._known if key[0] not in subscriptions}

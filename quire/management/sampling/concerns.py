@@ -4,7 +4,7 @@ import heapq
 from collections import Counter
 from typing import Any, NamedTuple
 
-from quire.broker.streams.groups.group_progress import EXTERNAL
+from quire.broker.streams.groups.groups import EXTERNAL
 from quire.management.sampling.sampled import Sampled
 
 MOST = 50

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from quire.broker.queues.browsing import read, timestamp
-from quire.broker.queues.lane_subscription import LaneSubscription
+from quire.broker.queues.shared_lane import LaneSubscription
 from quire.errors import StoreError
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from quire.broker.queues.queue import Queue
     from quire.broker.streams.groups.group import Group
     from quire.broker.streams.stream import Stream
-    from quire.broker.topics.durable_subscription import DurableSubscription
+    from quire.broker.topics.durable import DurableSubscription
     from quire.broker.topics.topic import Topic
     from quire.management.sampling.sampler import Sampler
 

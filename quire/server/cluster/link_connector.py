@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 
-from quire.broker.core.turn_meter import TurnMeter
+from quire.broker.core.turn import TurnMeter
 from quire.cluster.cluster_map import Peer
 from quire.cluster.link import Link
 from quire.errors import ShardMoved

@@ -1,6 +1,6 @@
 """Where other processes of the cluster connect: a port that only takes links."""
 
-from quire.broker.core.turn_meter import TurnMeter
+from quire.broker.core.turn import TurnMeter
 from quire.cluster.link_frames import Closing, Kind, encode_struct
 from quire.errors import QuireError
 from quire.server.cluster.link_transport import LinkTransport

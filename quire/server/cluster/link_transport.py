@@ -6,7 +6,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import cast
 
-from quire.broker.core.turn_meter import TurnMeter
+from quire.broker.core.turn import TurnMeter
 from quire.cluster.link import Link
 from quire.errors import ShardMoved
 

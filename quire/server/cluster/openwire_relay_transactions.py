@@ -7,7 +7,7 @@ commit in one phase, of a branch or of a local transaction, is a ``SpanningCommi
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from quire.broker.transactions.transaction_services import check_room
+from quire.broker.transactions.transaction import check_room
 from quire.errors import ProtocolViolation, QuireError, TransactionRolledBack, UnknownTransaction, UnknownXid
 from quire.protocols.openwire.commands import (
     DataArrayResponse,

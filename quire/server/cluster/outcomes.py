@@ -15,10 +15,8 @@ from itertools import islice
 from typing import TypeVar
 
 from quire.broker.broker import Broker
-from quire.broker.transactions.decisions import Decision, Decisions
-from quire.broker.transactions.spanning_id import SpanningId
-from quire.broker.transactions.xa_branch import XaState
-from quire.broker.transactions.xid import Xid
+from quire.broker.transactions.decisions import Decision, Decisions, SpanningId, Xid
+from quire.broker.transactions.xa import XaState
 from quire.cluster.link_frames import Opening
 from quire.cluster.virtual_connection import VirtualConnection
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 from quire.broker.broker import Broker
 from quire.broker.dead_letter import LETTER_HEADERS, ORIGIN
-from quire.broker.routing.own_temporaries import REPLY_TO, OwnTemporaries
+from quire.broker.routing.temporary import REPLY_TO, OwnTemporaries
 from quire.cluster.cluster_map import FRONT, lost_to_another
 from quire.destination import Destination
 from quire.errors import LimitExceeded, QuireError

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
-from quire.broker.transactions.transaction_services import check_room
+from quire.broker.transactions.transaction import check_room
 from quire.errors import UnknownTransaction
 from quire.protocols.stomp.frames import Head
 from quire.server.cluster.owner_session import STEP

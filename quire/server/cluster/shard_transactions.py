@@ -7,10 +7,8 @@ all others *prepare*, and then has the coordinator *decide*, which commits the c
 from collections.abc import Callable
 
 from quire.broker.broker import Broker
-from quire.broker.transactions.decisions import Decisions, Participant
-from quire.broker.transactions.spanning_id import SpanningId
+from quire.broker.transactions.decisions import Decisions, Participant, SpanningId, Xid
 from quire.broker.transactions.transaction import Transaction
-from quire.broker.transactions.xid import Xid
 from quire.errors import ProtocolViolation
 from quire.server.cluster.links import Links
 from quire.server.cluster.outcomes import Outcomes

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from quire.broker.transactions.spanning_id import SpanningId
+from quire.broker.transactions.decisions import SpanningId
 
 P = TypeVar("P")
 

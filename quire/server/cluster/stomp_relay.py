@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from quire.broker.routing.addresses import Address, Scope, read_destination
-from quire.broker.routing.own_temporaries import OwnTemporaries
+from quire.broker.routing.temporary import OwnTemporaries
 from quire.cluster.cluster_map import FRONT
 from quire.cluster.link_frames import Opening
 from quire.destination import Destination

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from quire.broker.streams.groups.group_member import GroupMember
+from quire.broker.streams.groups.member import GroupMember
 
 
 class MemberPull:

@@ -1,8 +1,8 @@
 """Browsers of a queue, as OpenWire has them: consumers that are shown messages and take none."""
 
 from quire.broker.core.subscription import AckMode, Subscription
+from quire.broker.queues.browsing import Browser
 from quire.broker.queues.queue import Queue
-from quire.broker.queues.queue_browser import Browser
 from quire.broker.routing.addresses import Address, Scope
 from quire.server.openwire.openwire_consumer import UNKNOWN, OpenWireConsumer
 

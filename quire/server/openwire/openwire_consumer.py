@@ -8,8 +8,7 @@ from quire.broker.acknowledgement import AckType, Pull, acknowledged
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import DUPLICATE
-from quire.broker.queues.departure import Departure
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.lane_dispatch import Departure, LaneDispatch
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.routing.temporary import TemporaryQueue, TemporaryTopic
 from quire.broker.topics.topic import Topic

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from quire.broker.acknowledgement import AckType, Pull
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
 from quire.broker.streams.groups.group_partition import GroupPartition
-from quire.broker.streams.groups.retry_queue import RetryQueue
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.groups.member import GroupMember, MemberSubscription
+from quire.broker.streams.groups.retries import RetryQueue
+from quire.broker.streams.partition import Start, StartKind
 from quire.errors import InvalidArgument
 from quire.message import Message
 from quire.protocols.openwire.commands import MessageAck

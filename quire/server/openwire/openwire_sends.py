@@ -3,12 +3,9 @@
 from typing import NamedTuple
 
 from quire.broker.broker import Broker
-from quire.broker.core.flow import HoldCause
-from quire.broker.core.services import Target
+from quire.broker.core.core import HoldCause, Target
 from quire.broker.routing.addresses import Address, Scope
-from quire.broker.scheduling.schedule import ScheduledSend
-from quire.broker.scheduling.scheduled_message import SENDER
-from quire.broker.scheduling.timing import Timing
+from quire.broker.schedule import SENDER, ScheduledSend, Timing
 from quire.broker.streams.stream import PARTITION, Stream
 from quire.destination import DestinationKind
 from quire.errors import InvalidHeader, ProtocolViolation, TransactionTooLarge

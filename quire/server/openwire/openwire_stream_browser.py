@@ -2,7 +2,7 @@
 
 from quire.broker.core.subscription import Subscription
 from quire.broker.routing.addresses import Address
-from quire.broker.streams.stream_browser import StreamBrowser
+from quire.broker.streams.stream import StreamBrowser
 from quire.errors import InvalidArgument
 from quire.server.openwire.openwire_browser import OpenWireBrowser
 from quire.server.openwire.openwire_destinations import openwire_destination

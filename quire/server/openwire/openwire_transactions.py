@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 from quire.broker.broker import Broker
-from quire.broker.transactions.spanning_id import FORMAT
-from quire.broker.transactions.transaction import Transaction
-from quire.broker.transactions.transaction_services import check_room
-from quire.broker.transactions.xa_branch import XaBranch
-from quire.broker.transactions.xid import Xid
+from quire.broker.transactions.decisions import FORMAT, Xid
+from quire.broker.transactions.transaction import Transaction, check_room
+from quire.broker.transactions.xa import XaBranch
 from quire.errors import (
     InvalidArgument,
     ProtocolViolation,

@@ -15,7 +15,7 @@ from functools import lru_cache
 from urllib.parse import quote
 
 from quire.broker.dead_letter import LETTER_HEADERS
-from quire.broker.scheduling.scheduled_message import SENDER
+from quire.broker.schedule import SENDER
 from quire.errors import QuireError
 from quire.message import PROPERTY_TYPES, escape, property_types
 from quire.protocols.openwire import modified_utf8

@@ -1,7 +1,7 @@
 """The frames in which messages of a stream go to an OpenWire client: they say their partition and offset."""
 
-from quire.broker.streams.groups.group_member import MemberSubscription
-from quire.broker.streams.groups.held import RETRIES
+from quire.broker.streams.groups.group_partition import RETRIES
+from quire.broker.streams.groups.member import MemberSubscription
 from quire.message import Message
 from quire.protocols.openwire.messages import OFFSET, PARTITION
 from quire.protocols.openwire.messages import Message as WireMessage

@@ -1,7 +1,7 @@
 """The subscriptions of one OpenWire connection, by number, with what writes their messages."""
 
 from quire.broker.core.subscription import Subscription
-from quire.broker.streams.groups.group_member import GroupMember
+from quire.broker.streams.groups.member import GroupMember
 from quire.errors import LimitExceeded
 from quire.server.openwire.dispatch_frames import DispatchFrames
 

@@ -1,8 +1,8 @@
 """Browsers of a queue."""
 
 from quire.broker.core.subscription import Subscription
+from quire.broker.queues.browsing import Browser
 from quire.broker.queues.queue import Queue
-from quire.broker.queues.queue_browser import Browser
 from quire.broker.routing.addresses import Address, Scope
 from quire.server.stomp.message_frames import marker
 from quire.server.stomp.single_consumer import SingleConsumer

@@ -1,7 +1,7 @@
 """A STOMP client's session as its consumers and transactions see it."""
 
-from quire.broker.routing.own_temporaries import OwnTemporaries
 from quire.broker.routing.route import NOT_STORED
+from quire.broker.routing.temporary import OwnTemporaries
 from quire.protocols.stomp.versions import Version
 from quire.server.connected_session import ConnectedSession
 

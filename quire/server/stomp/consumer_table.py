@@ -2,8 +2,8 @@
 
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
-from quire.broker.streams.groups.group_member import GroupMember
-from quire.broker.transactions.rolled_back import RolledBack
+from quire.broker.streams.groups.member import GroupMember
+from quire.broker.transactions.transaction import RolledBack
 from quire.errors import LimitExceeded
 from quire.message import Message
 from quire.protocols.stomp.versions import Version

@@ -8,8 +8,8 @@ is of an assignment that has ended.
 from typing import NamedTuple
 
 from quire.broker.core.subscription import AckMode
-from quire.broker.streams.groups.group_member import MemberSubscription
-from quire.broker.streams.groups.held import RETRIES, RETRY_LANE
+from quire.broker.streams.groups.group_partition import RETRIES, RETRY_LANE
+from quire.broker.streams.groups.member import MemberSubscription
 from quire.message import unescape
 from quire.server.stomp.consumer_table import ConsumerTable
 from quire.server.stomp.stomp_consumer import Covered

@@ -8,12 +8,10 @@ from typing import NamedTuple
 
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.streams.groups.group_definition import Mode
-from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
-from quire.broker.streams.groups.group_partition import GroupPartition
-from quire.broker.streams.groups.held import RETRIES
-from quire.broker.streams.groups.retry_queue import RetryQueue
-from quire.broker.streams.groups.retry_records import RetryMessage
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.groups.group_partition import RETRIES, GroupPartition
+from quire.broker.streams.groups.member import GroupMember, MemberSubscription
+from quire.broker.streams.groups.retries import RetryMessage, RetryQueue
+from quire.broker.streams.partition import Start, StartKind
 from quire.message import Message, escape, header_lines
 from quire.protocols.stomp.encoder import content_for
 from quire.protocols.stomp.versions import Version

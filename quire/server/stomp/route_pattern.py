@@ -4,13 +4,12 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-from quire.broker.core.services import Target
-from quire.broker.routing.own_temporaries import REPLY_TO
+from quire.broker.core.core import Target
 from quire.broker.routing.route import NOT_STORED, Route
-from quire.broker.scheduling.schedule import ScheduledSend
-from quire.broker.scheduling.timing import CRON, DELAY, PERIOD
+from quire.broker.routing.temporary import REPLY_TO
+from quire.broker.schedule import CRON, DELAY, PERIOD, ScheduledSend
 from quire.broker.streams.partition import Partition
-from quire.broker.streams.rotation import Rotation
+from quire.broker.streams.stream import Rotation
 from quire.message import escape
 from quire.protocols.stomp.frames import Head
 

@@ -4,11 +4,10 @@ from functools import partial
 
 from quire.broker.acknowledgement import Pull
 from quire.broker.core.subscription import Subscription
-from quire.broker.queues.departure import Departure
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.lane_dispatch import Departure, LaneDispatch
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.routing.temporary import TemporaryQueue, TemporaryTopic
-from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.topics.durable import DurableSubscription
 from quire.broker.topics.topic import Topic
 from quire.destination import DestinationKind
 from quire.errors import InvalidDestination, InvalidHeader

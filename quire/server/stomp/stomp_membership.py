@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from quire.broker.streams.groups.group_definition import Mode, Order
-from quire.broker.streams.groups.held import NOTHING, Held, read_held
-from quire.broker.streams.offsets import Start
+from quire.broker.streams.groups.group_partition import NOTHING, Held, read_held
+from quire.broker.streams.partition import Start
 from quire.errors import InvalidArgument, InvalidHeader
 from quire.units import parse_duration
 

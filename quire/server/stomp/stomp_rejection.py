@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from quire.broker.routing.route import whole_number
-from quire.broker.streams.groups.retry_ladder import LEVELS_MS, level_ms
+from quire.broker.streams.groups.retries import LEVELS_MS, level_ms
 
 MAX_DELAY = 365 * 86_400_000
 """The longest delay a client may ask for, in milliseconds."""

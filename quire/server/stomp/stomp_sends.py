@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 
 from quire.broker.broker import Broker
-from quire.broker.core.flow import HoldCause
-from quire.broker.core.services import Target
+from quire.broker.core.core import HoldCause, Target
 from quire.broker.routing.addresses import read_destination
 from quire.broker.routing.route import Route, route_of
-from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.schedule import ScheduledSend
 from quire.errors import TransactionTooLarge
 from quire.protocols.stomp.frames import Head
 from quire.server.stomp.client_session import ClientSession

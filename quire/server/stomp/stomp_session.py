@@ -10,7 +10,7 @@ from collections.abc import Callable
 from quire import __version__
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
-from quire.broker.routing.own_temporaries import OwnTemporaries
+from quire.broker.routing.temporary import OwnTemporaries
 from quire.errors import ConnectionTimeout, InvalidHeader, QuireError
 from quire.message import Message
 from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits

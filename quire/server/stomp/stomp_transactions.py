@@ -1,9 +1,7 @@
 """The local transactions of one STOMP connection, by name: BEGIN, COMMIT, ABORT."""
 
 from quire.broker.broker import Broker
-from quire.broker.transactions.rolled_back import RolledBack
-from quire.broker.transactions.transaction import Transaction
-from quire.broker.transactions.transaction_services import check_room
+from quire.broker.transactions.transaction import RolledBack, Transaction, check_room
 from quire.errors import UnknownTransaction
 from quire.protocols.stomp.frames import Head
 from quire.server.stomp.client_session import ClientSession

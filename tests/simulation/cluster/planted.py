@@ -5,7 +5,7 @@ from typing import Any
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Session
-from quire.broker.transactions.xid import Xid
+from quire.broker.transactions.decisions import Xid
 from quire.cluster.cluster_map import ClusterMap
 from quire.cluster.link import Link
 from quire.cluster.virtual_connection import VirtualConnection

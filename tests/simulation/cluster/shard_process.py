@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import partial
 
-from quire.broker.core.turn_dispatch import Lock
+from quire.broker.core.turn import Lock
 from quire.broker.queues.queue import Queue
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT, Peer

@@ -3,17 +3,13 @@
 from collections.abc import Iterator
 from typing import Any
 
-from quire.broker.core.core import Core
-from quire.broker.core.flow import ProducerFlow
+from quire.broker.core.core import Core, ProducerFlow
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.producer_ids import ProducerIds
-from quire.broker.queues.dispatch_mark import DispatchMark
-from quire.broker.queues.message_groups import MessageGroups
-from quire.broker.queues.next_messages import NextMessages
+from quire.broker.queues.dispatch import NextMessages, RoundRobin
+from quire.broker.queues.lane import DispatchMark, QueueLane, QueuePart
+from quire.broker.queues.parking import MessageGroups
 from quire.broker.queues.queue import Queue
-from quire.broker.queues.queue_lane import QueueLane
-from quire.broker.queues.queue_part import QueuePart
-from quire.broker.queues.round_robin import RoundRobin
 from quire.broker.transactions.transaction import Transaction
 from quire.clock import WallClock
 from quire.cursors.memory_usage import MemoryUsage

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.retry_records import RetryMessage
+from quire.broker.streams.groups.retries import RetryMessage
 from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.hands import RETRIES, Grip, Key, Membership, written

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Literal
 
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.group_changes import PartitionChange, reset, shift
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.groups.groups import PartitionChange, reset, shift
+from quire.broker.streams.partition import Start, StartKind
 from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.consumption import Consumption
 from tests.simulation.streams.log import Record

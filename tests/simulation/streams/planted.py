@@ -3,19 +3,14 @@
 from typing import Any
 
 from quire.broker.core.shared_prefetch import SharedPrefetch
-from quire.broker.queues.ack_set_settlement import AckSetSettlement
-from quire.broker.queues.lane_subscription import LaneSubscription
-from quire.broker.queues.queue_lane import QueueLane
-from quire.broker.streams.groups.coordinator import Coordinator
+from quire.broker.queues.lane import QueueLane
+from quire.broker.queues.shared_lane import AckSetSettlement, LaneSubscription
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
-from quire.broker.streams.groups.group_partition import GroupPartition
-from quire.broker.streams.groups.key_order import KeyOrder
-from quire.broker.streams.groups.leases import Leases
-from quire.broker.streams.groups.retry_queue import RetryQueue
-from quire.broker.streams.partition import Partition
-from quire.broker.streams.partition_part import PartitionPart
-from quire.broker.streams.pins import NOTHING_PINNED, Pins
+from quire.broker.streams.groups.group_partition import GroupPartition, KeyOrder
+from quire.broker.streams.groups.member import GroupMember, Leases, MemberSubscription
+from quire.broker.streams.groups.rebalance import Coordinator
+from quire.broker.streams.groups.retries import RetryQueue
+from quire.broker.streams.partition import NOTHING_PINNED, Partition, PartitionPart, Pins
 from quire.broker.streams.retention import Retention
 from quire.broker.streams.stream import Stream
 from quire.clock import WallClock

@@ -1,6 +1,6 @@
 """The steps that a history of streams is made of. Without anything to act on, each of them does nothing."""
 
-from quire.broker.streams.groups.retry_ladder import level_ms
+from quire.broker.streams.groups.retries import level_ms
 from quire.errors import StoreError
 from tests.simulation.steps import CommonStep, Step
 from tests.simulation.streams.hands import AckMode

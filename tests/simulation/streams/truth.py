@@ -4,9 +4,9 @@ from collections import Counter
 
 import msgspec
 
-from quire.broker.queues.lane_records import LaneRecords, read_finished
+from quire.broker.queues.shared_lane import LaneRecords, read_finished
 from quire.broker.streams.groups.group_definition import DEFINITIONS, GroupDefinition, partition_keys, prefix_of
-from quire.broker.streams.groups.retry_records import origin_of
+from quire.broker.streams.groups.retries import origin_of
 from quire.cursors.ack_set import AckSet
 from quire.store.base import Delivery, LaneState, Store
 from quire.store.marks import walk_marks

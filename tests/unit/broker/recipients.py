@@ -3,7 +3,7 @@
 from typing import Any
 
 from quire.broker.core.subscription import AckMode, Session, Subscription
-from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.topics.durable import DurableSubscription
 from quire.errors import QuireError, StoreCorrupt
 from quire.message import Message, header_lines
 from quire.selectors import selector

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire.broker.scheduling.schedule import Schedule, ScheduledSend
+from quire.broker.schedule import Schedule, ScheduledSend
 from quire.testing.stepped import Frame, SteppedBroker
 from tests.unit.broker.harness import consumer
 

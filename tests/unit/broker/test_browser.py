@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.queues.browsed import PIECE, PIECE_BYTES
+from quire.broker.queues.browsing import PIECE, PIECE_BYTES
 from quire.errors import StoreError
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 from tests.unit.broker.harness import DamagedStore, bodies, consumer, filled, is_flagged, numbers, settings
@@ -216,7 +216,7 @@ def test_bodies_of_messages_that_are_not_acknowledged_are_not_kept() -> None:
 
 
 def test_no_prefetch_is_larger_than_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.queues.browsed.MAX_WINDOW", 2)
+    monkeypatch.setattr("quire.broker.queues.browsing.MAX_WINDOW", 2)
     client = browsing(filled(5), "client", headers={"activemq.prefetchSize": "1000000"})
     assert client.messages() == numbers(0, 1)
 

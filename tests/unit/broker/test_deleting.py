@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker import lane_removal
+from quire.broker import destinations as destinations_module
 from quire.broker.destinations import AT_ONCE
 from quire.errors import StoreFull
 from quire.testing.stepped import SteppedBroker
@@ -117,7 +117,7 @@ def test_a_large_one_is_removed_in_steps(kind: str) -> None:
     large(stepped, kind)
     delete_any(stepped, kind)
     most = run_counted(stepped)
-    assert most.removals <= lane_removal.STEP
+    assert most.removals <= destinations_module.STEP
     assert most.bytes == 0
     assert "q" not in [stored.name for stored in stepped.store.destinations()]
     assert stepped.store.size() == stepped.broker.core.stored_bytes == 0
@@ -125,7 +125,7 @@ def test_a_large_one_is_removed_in_steps(kind: str) -> None:
 
 def test_a_step_of_a_removal_has_a_budget_of_bytes() -> None:
     stepped = counting()
-    large(stepped, "queue", AT_ONCE + 100, lane_removal.STEP_BYTES // 100)
+    large(stepped, "queue", AT_ONCE + 100, destinations_module.STEP_BYTES // 100)
     delete_any(stepped, "queue")
     assert run_counted(stepped).removals <= 100
     assert stepped.store.size() == 0

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from quire.broker.core.flow import HoldCause
-from quire.broker.disk_watch import INTERVAL
+from quire.broker.core.core import HoldCause
+from quire.broker.turns import INTERVAL
 from quire.errors import ProducerHeld, StoreFull
 from quire.management.draft import Draft
 from quire.management.management import Management

@@ -4,8 +4,8 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker.scheduling import due_soon
-from quire.broker.scheduling.due_soon import MOST, MOST_BYTES, DueSoon
+from quire.broker import schedule as schedule_module
+from quire.broker.schedule import MOST, MOST_BYTES, DueSoon
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Expiration, StoredDestination, WriteBatch
@@ -78,7 +78,7 @@ def test_the_store_is_read_up_to_the_horizon_without_what_is_passed_over() -> No
 def test_behind_messages_of_queues_that_expire_the_next_look_goes_on() -> None:
     others = tuple(record(sequence, 1) for sequence in range(1, 100))
     store = store_of(record(1, 50), others=others)
-    with patch.object(due_soon, "MOST_EXPIRATIONS", 40):
+    with patch.object(schedule_module, "MOST_EXPIRATIONS", 40):
         soon = DueSoon()
         looks = 0
         while not soon:
@@ -126,7 +126,7 @@ def test_large_records_are_read_a_few_at_a_time_and_one_at_least() -> None:
 
 def test_a_look_makes_a_bounded_number_of_reads() -> None:
     store = store_of(*[record(sequence, 99 - sequence) for sequence in range(1, 10)])
-    with patch.object(due_soon, "MOST_READS", 4):
+    with patch.object(schedule_module, "MOST_READS", 4):
         soon = read(store)
         assert drain(soon) == [9, 8, 7, 6]
         assert soon.has_more

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.broker.core.subscription import Subscription
-from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.topics.durable import DurableSubscription
 from quire.broker.topics.topic import Holder
 from quire.errors import QuireError, StoreFull
 from quire.message import Message
@@ -293,8 +293,8 @@ def test_nor_if_the_topic_keeps_messages_for_others(wanted: list[tuple[str, int]
 @given(st.lists(steps, max_size=60), st.sampled_from([2, 10_000]), st.sampled_from([1, 3, 1000]))
 def test_nor_if_it_has_a_lane_for_each_priority(wanted: list[tuple[str, int]], holes: int, at_once: int) -> None:
     with (
-        patch("quire.broker.queues.lane_subscription.HOLES_LIMIT", holes),
-        patch("quire.broker.queues.lane_records.LINKS", at_once),
+        patch("quire.broker.queues.shared_lane.HOLES_LIMIT", holes),
+        patch("quire.broker.queues.shared_lane.LINKS", at_once),
         patch("quire.cursors.queue_cursor.PAGE_LIMIT", at_once),
     ):
         run(MemoryStore(), wanted, prioritized_messages=True)

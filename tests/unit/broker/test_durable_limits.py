@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.topics.durable import DurableSubscription
 from quire.errors import StoreFull
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
@@ -28,8 +28,8 @@ def is_paused(found: DurableSubscription) -> bool:
 
 
 def test_a_selector_that_finds_many_holes_waits_with_the_rest_until_its_turn_comes(monkeypatch: Any) -> None:
-    monkeypatch.setattr("quire.broker.queues.lane_subscription.EARLY_HOLES", 2)
-    monkeypatch.setattr("quire.broker.queues.subscription_lane.SCAN_LIMIT", 3)
+    monkeypatch.setattr("quire.broker.queues.shared_lane.EARLY_HOLES", 2)
+    monkeypatch.setattr("quire.broker.queues.shared_lane.SCAN_LIMIT", 3)
     stepped = SteppedBroker()
     offline(stepped, wanted="a = '0'")
     for number in range(20):
@@ -49,7 +49,7 @@ def test_a_selector_that_finds_many_holes_waits_with_the_rest_until_its_turn_com
 
 
 def test_too_many_holes_pause_it_visibly_until_they_are_closed(monkeypatch: Any) -> None:
-    monkeypatch.setattr("quire.broker.queues.lane_subscription.HOLES_LIMIT", 2)
+    monkeypatch.setattr("quire.broker.queues.shared_lane.HOLES_LIMIT", 2)
     stepped = SteppedBroker(settings())
     receiver = Recipient(stepped)
     subscription = receiver.subscribe_durably(prefetch=4)

@@ -70,7 +70,7 @@ def test_it_is_removed_with_all_that_waits() -> None:
 
 def many(stepped: SteppedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pattern with five topics, whose removal takes three steps."""
-    monkeypatch.setattr("quire.broker.topics.durable_patterns.STEP", 2)
+    monkeypatch.setattr("quire.broker.topics.durables.REMOVED_AT_ONCE", 2)
     kept(stepped)
     publish(stepped, *[f"prices.{number}" for number in range(5)])
 

@@ -7,15 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.topics.eviction import (
+from quire.broker.topics.topic_subscription import (
+    MEMORY_LIMIT,
+    PENDING_LIMIT,
     EvictionStrategy,
     LowestPriorityFirst,
     OldestFirst,
     PendingMessages,
     PrioritizedMessages,
     SupersededFirst,
+    TopicSubscription,
 )
-from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT, TopicSubscription
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings

@@ -4,8 +4,9 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker import expired_entries, expired_messages, expiry
-from quire.broker.expired_messages import RUN_BYTES
+from quire.broker import expired_entries, expiry
+from quire.broker import expiry as expiry_module
+from quire.broker.expiry import RUN_BYTES
 from quire.broker.queues.queue import Queue
 from quire.errors import StoreError
 from quire.testing.stepped import SteppedBroker
@@ -204,7 +205,7 @@ def test_a_step_without_a_budget_is_found(budget: str) -> None:
                 fill(stepped, 40, 300_000)
                 assert advance_counted(stepped, 1).bytes > (2 << 20) + RUN_BYTES
         case _:
-            with patch.object(expired_messages, "RUN_BYTES", endless):
+            with patch.object(expiry_module, "RUN_BYTES", endless):
                 stepped = counting()
                 fill(stepped, 40, 300_000)
                 assert advance_counted(stepped, 1).bytes > expiry.STEP_BYTES + RUN_BYTES

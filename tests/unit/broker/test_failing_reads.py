@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from quire.broker.acknowledgement import Pull
-from quire.broker.core.commit import Announcement
+from quire.broker.core.core import Announcement
 from quire.broker.core.subscription import AckMode
 from quire.broker.queues.lane_dispatch import READ_AGAIN
 from quire.broker.queues.queue import Queue

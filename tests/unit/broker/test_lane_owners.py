@@ -4,11 +4,11 @@ import inspect
 
 import pytest
 
-from quire.broker.queues.lane_subscription import LaneSubscription
 from quire.broker.queues.queue import Queue
+from quire.broker.queues.shared_lane import LaneSubscription
 from quire.broker.streams.groups.group_partition import GroupPartition
-from quire.broker.streams.groups.retry_queue import RetryQueue
-from quire.broker.topics.durable_subscription import DurableSubscription
+from quire.broker.streams.groups.retries import RetryQueue
+from quire.broker.topics.durable import DurableSubscription
 
 
 def methods_of(kind: type) -> set[str]:

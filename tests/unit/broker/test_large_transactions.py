@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.transactions import waiting_messages
-from quire.broker.transactions.waiting_messages import RUN
+from quire.broker.transactions import transaction as transaction_module
+from quire.broker.transactions.transaction import RUN
 from quire.errors import StoreFull
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore, read_error
@@ -18,7 +18,7 @@ COMMIT = {**IN_T, "receipt": "done"}
 
 @pytest.fixture
 def small_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting_messages, "RUN", 2)
+    monkeypatch.setattr(transaction_module, "RUN", 2)
     monkeypatch.setattr("quire.broker.transactions.transaction.RUN", 2)
 
 

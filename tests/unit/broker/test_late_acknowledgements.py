@@ -3,9 +3,8 @@
 import pytest
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.transactions import rolled_back
-from quire.broker.transactions.rolled_back import RolledBack
-from quire.broker.transactions.waiting_messages import find_waiting, settle_waiting, take_waiting
+from quire.broker.transactions import transaction as transaction_module
+from quire.broker.transactions.transaction import RolledBack, find_waiting, settle_waiting, take_waiting
 from quire.errors import StoreFull
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore
@@ -247,7 +246,7 @@ def test_one_for_a_message_whose_content_is_damaged_settles_it() -> None:
 
 
 def test_only_the_last_ones_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rolled_back, "LIMIT", 2)
+    monkeypatch.setattr(transaction_module, "LIMIT", 2)
     stepped = filled(3, policy=LATER)
     receiver = consumer(stepped)
     first, second, third = rolled_back_in(stepped, receiver)
@@ -266,7 +265,7 @@ def test_as_many_as_the_limit_are_known(already: int) -> None:
     known.note({subscription: list(range(already))})
     known.note({subscription: [already]})
     found = [sequence for sequence in range(already + 1) if known.covered(subscription, sequence)]
-    assert found == list(range(already + 1))[-rolled_back.LIMIT :]
+    assert found == list(range(already + 1))[-transaction_module.LIMIT :]
 
 
 def consumer_of(stepped: SteppedBroker) -> Subscription:

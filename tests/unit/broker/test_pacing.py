@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.broker.core.commit import Commit
+from quire.broker.core.core import Commit
 from quire.broker.core.subscription import Session
-from quire.broker.pacing import LINGER, UNHURRIED, CommitPacing
-from quire.broker.queues.queue_part import QueuePart
+from quire.broker.queues.lane import QueuePart
+from quire.broker.turns import LINGER, UNHURRIED, CommitPacing
 from quire.clock import ManualClock
 from quire.testing.stepped import SteppedBroker
 

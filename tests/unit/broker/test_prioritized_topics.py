@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.topics.durable_progress import Progress
+from quire.broker.topics.durable import Progress
 from quire.errors import QuireError, StoreFull
 from quire.management.management import Management
 from quire.management.topic_management import TopicManagement
@@ -124,8 +124,8 @@ def test_a_selector_leaves_out_messages_of_every_priority() -> None:
 
 
 def test_a_selector_that_passes_over_much_holds_the_order(monkeypatch: Any) -> None:
-    monkeypatch.setattr("quire.broker.queues.lane_subscription.EARLY_HOLES", 0)
-    monkeypatch.setattr("quire.broker.queues.subscription_lane.SCAN_LIMIT", 3)
+    monkeypatch.setattr("quire.broker.queues.shared_lane.EARLY_HOLES", 0)
+    monkeypatch.setattr("quire.broker.queues.shared_lane.SCAN_LIMIT", 3)
     stepped = prioritized()
     offline(stepped, wanted="a = 'x'")
     send(stepped, *["9b"] * 20, a="y")
@@ -378,7 +378,7 @@ def test_a_failed_commit_leaves_no_holes_and_loses_nothing() -> None:
 
 
 def test_with_too_many_holes_the_oldest_messages_close_them_first(monkeypatch: Any) -> None:
-    monkeypatch.setattr("quire.broker.queues.lane_subscription.HOLES_LIMIT", 2)
+    monkeypatch.setattr("quire.broker.queues.shared_lane.HOLES_LIMIT", 2)
     stepped = prioritized()
     offline(stepped)
     send(stepped, "1a", "9a", "1b", "5a", "1c", "9b", "1d", "9c", "1e", "9d")
@@ -397,7 +397,7 @@ def test_with_too_many_holes_the_oldest_messages_close_them_first(monkeypatch: A
 
 
 def test_a_limit_of_holes_never_stops_a_long_history(monkeypatch: Any) -> None:
-    monkeypatch.setattr("quire.broker.queues.lane_subscription.HOLES_LIMIT", 20)
+    monkeypatch.setattr("quire.broker.queues.shared_lane.HOLES_LIMIT", 20)
     stepped = prioritized()
     offline(stepped)
     sent = [f"{number * 7 % 10}-{number}" for number in range(300)]
@@ -538,7 +538,7 @@ def finish_every_other(stepped: SteppedBroker, priorities: Iterable[int], *, but
 def test_what_is_finished_is_passed_over_a_bounded_part_in_a_turn_and_the_order_holds(
     but_first: bool, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("quire.broker.queues.lane_records.LINKS", 10)
+    monkeypatch.setattr("quire.broker.queues.shared_lane.LINKS", 10)
     store = CountingStore()
     stepped = SteppedBroker(settings(policy=PRIORITIZED), store)
     finish_every_other(stepped, [9, 1] * 300, but_first=but_first)
@@ -597,7 +597,7 @@ def test_links_of_what_is_finished_are_read_once() -> None:
 
 
 def test_a_look_at_the_oldest_message_is_short_and_the_next_one_goes_on(monkeypatch: Any) -> None:
-    monkeypatch.setattr("quire.broker.queues.lane_records.LINKS", 20)
+    monkeypatch.setattr("quire.broker.queues.shared_lane.LINKS", 20)
     stepped = prioritized()
     finish_every_other(stepped, [9, 9, 9, 1] * 50)
     stepped.advance(10)

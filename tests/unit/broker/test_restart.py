@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.queues.dispatch_mark import STEP as MARK_STEP
-from quire.broker.queues.dispatch_mark import DispatchMark
+from quire.broker.queues.lane import STEP as MARK_STEP
+from quire.broker.queues.lane import DispatchMark
 from quire.errors import BrokerStopping, StoreFull
 from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers
 

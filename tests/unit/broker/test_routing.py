@@ -3,8 +3,7 @@
 import pytest
 
 from quire.broker.routing.addresses import Address, Scope, read_destination
-from quire.broker.scheduling.schedule import ScheduledSend
-from quire.broker.scheduling.timing import Timing
+from quire.broker.schedule import ScheduledSend, Timing
 from quire.destination import DestinationKind
 from quire.errors import InvalidDestination, InvalidHeader
 from quire.testing.stepped import SteppedBroker

@@ -6,8 +6,8 @@ from unittest.mock import patch
 import pytest
 
 from quire.broker import expired_entries
-from quire.broker.scheduling import due_soon
-from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker import schedule as schedule_module
+from quire.broker.schedule import ScheduledSend
 from quire.errors import InvalidHeader
 from tests.unit.broker.harness import bodies, consumer
 from tests.unit.broker.schedule_rig import Rig
@@ -103,7 +103,7 @@ def test_a_message_far_away_is_in_no_memory_until_shortly_before_it_is_due() -> 
 
 def test_many_messages_due_at_once_are_sent_a_bounded_number_in_a_commit() -> None:
     rig = Rig()
-    with patch.object(due_soon, "MOST", 10):
+    with patch.object(schedule_module, "MOST", 10):
         for number in range(35):
             rig.later(b"%d" % number, delay=1000)
         rig.stepped.run()
@@ -135,9 +135,9 @@ def test_many_messages_due_at_once_are_read_and_sent_a_bounded_number_in_a_turn(
         rig.later(b"%d" % number, delay=1000)
     rig.stepped.run()
     most = advance_counted(rig.stepped, 1)
-    assert most.removals == due_soon.MOST
-    assert most.entries <= due_soon.MOST_EXPIRATIONS + due_soon.MOST
-    assert most.bytes <= due_soon.MOST_BYTES
+    assert most.removals == schedule_module.MOST
+    assert most.entries <= schedule_module.MOST_EXPIRATIONS + schedule_module.MOST
+    assert most.bytes <= schedule_module.MOST_BYTES
     assert bodies(rig.received()) == [b"%d" % number for number in range(3500)]
 
 
@@ -150,7 +150,7 @@ def test_messages_are_sent_in_time_behind_many_that_have_expired_and_stay() -> N
     consumer(rig.stepped, "held", prefetchSize="2000")
     assert rig.stepped.queue("held").in_flight == 2000
     rig.later(delay=3000)
-    with patch.object(due_soon, "MOST_EXPIRATIONS", 100), patch.object(expired_entries, "STAY", 10):
+    with patch.object(schedule_module, "MOST_EXPIRATIONS", 100), patch.object(expired_entries, "STAY", 10):
         advance_counted(rig.stepped, 3)
         assert rig.depth() == 1
         rig.later(delay=1000)

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker.scheduling.schedule import ScheduledSend
+from quire.broker.schedule import ScheduledSend
 from quire.errors import StoreFull, StoreUnreachable
 from quire.message import Message
 from quire.store.base import StoredDestination, Sync, WriteBatch

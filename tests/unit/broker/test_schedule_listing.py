@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker.scheduling import schedule as schedule_module
+from quire.broker import schedule as schedule_module
 from quire.errors import StoreError, StoreFull, UnknownMessage
 from tests.unit.broker.harness import bodies
 from tests.unit.broker.schedule_rig import Rig

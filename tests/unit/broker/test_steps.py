@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.core.steps import BUDGET, RETRY
+from quire.broker.core.turn import BUDGET, RETRY
 from quire.clock import ManualClock
 from quire.errors import StoreError, StoreFull
 from quire.testing.stepped import SteppedBroker

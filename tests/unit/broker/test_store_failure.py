@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.store_failure import PROBE_INTERVAL
+from quire.broker.turns import PROBE_INTERVAL
 from quire.errors import StoreError, StoreFull
 from quire.store.base import WriteBatch
 from quire.store.memory import MemoryStore

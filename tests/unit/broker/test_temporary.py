@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.routing import own_temporaries
+from quire.broker.routing import temporary
 from quire.errors import InvalidDestination
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.answering import KINDS, answer, request, send_to, subscribe, subscribed, temporaries
@@ -178,7 +178,7 @@ def test_a_temporary_destination_needs_a_name(destination: str) -> None:
 
 
 def test_a_connection_has_a_limited_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_temporaries, "MAX_TEMPORARIES", 2)
+    monkeypatch.setattr(temporary, "MAX_TEMPORARIES", 2)
     stepped = SteppedBroker()
     client = stepped.connect()
     for name in ("a", "b", "a", "c"):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from quire.broker.scheduling.timing import MAX_REPEAT, MAX_WAIT, Timing
+from quire.broker.schedule import MAX_REPEAT, MAX_WAIT, Timing
 from quire.errors import InvalidHeader
 
 NOON = int(datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp() * 1000)

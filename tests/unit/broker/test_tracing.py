@@ -7,7 +7,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from quire.broker.ledger.traced_destination import DELIVERIES, TracedDestination
+from quire.broker.ledger import DELIVERIES, TracedDestination
 from quire.clock import ManualClock
 from quire.errors import StoreFull
 from quire.server.otel_tracer import OtelTracer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.core.services import Target
+from quire.broker.core.core import Target
 from quire.errors import InvalidDestination, StoreFull
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, consumer, drain, filled, is_flagged, numbers, settings

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.broker.transactions import prepared_transaction
+from quire.broker.transactions import xa as xa_module
 from quire.errors import TransactionTooLarge, UnknownXid, WrongTransactionState
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import consumer, filled, numbers
@@ -78,7 +78,7 @@ def test_what_is_prepared_is_durable_in_one_commit() -> None:
 
 
 def test_what_no_store_takes_as_one_value_is_not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepared_transaction, "MAX_VALUE", 90)
+    monkeypatch.setattr(xa_module, "MAX_VALUE", 90)
     stepped, receiver, branch = acknowledged(1)
     for body in (b"1", b"2", b"3"):
         send_in(stepped, branch, "/queue/out", body)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.broker.transactions.xa_branch import XaBranch
+from quire.broker.transactions.xa import XaBranch
 from quire.errors import BrokerStopping, StoreCorrupt, StoreFull, UnknownXid, WrongTransactionState
 from quire.store.base import Store, WriteBatch
 from quire.store.lmdb import LmdbStore

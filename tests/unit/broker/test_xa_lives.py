@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.broker.transactions.xa_branch import XaBranch
+from quire.broker.transactions.xa import XaBranch
 from quire.errors import HeuristicOutcome, TransactionTimedOut, UnknownXid, WrongTransactionState
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer

@@ -4,8 +4,8 @@ import pytest
 
 from quire.broker.acknowledgement import AckType, acknowledge
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.topics.durable_subscription import DurableSubscription
-from quire.broker.transactions.xa_branch import XaBranch
+from quire.broker.topics.durable import DurableSubscription
+from quire.broker.transactions.xa import XaBranch
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.broker.recipients import Recipient, leave, publish, put, records, settle

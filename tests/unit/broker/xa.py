@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.broker.core.services import Target
+from quire.broker.core.core import Target
 from quire.broker.core.subscription import Session
-from quire.broker.transactions.xa_branch import XaBranch
-from quire.broker.transactions.xid import Xid
+from quire.broker.transactions.decisions import Xid
+from quire.broker.transactions.xa import XaBranch
 from quire.message import header_lines
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer

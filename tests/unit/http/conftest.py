@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from quire.broker.core.flow import HoldCause
+from quire.broker.core.core import HoldCause
 from quire.broker.dead_letter import dead_letter_names
 from quire.broker.routing.route import route_of
-from quire.broker.transactions.xid import Xid
+from quire.broker.transactions.decisions import Xid
 from quire.http.app import Application
 from quire.security import Security
 from quire.server.service import Service

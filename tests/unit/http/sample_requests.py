@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from quire.broker.transactions.xid import Xid
+from quire.broker.transactions.decisions import Xid
 from quire.http.access_rules import CheckQuery
 from quire.http.bulk.launcher import Launcher
 from quire.http.endpoint import Endpoint, Fields

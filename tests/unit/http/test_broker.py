@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from quire.broker.store_failure import STALLED
+from quire.broker.turns import STALLED
 from quire.errors import StoreFull
 from quire.http import broker as broker_endpoints
 from quire.http.app import ENDPOINTS

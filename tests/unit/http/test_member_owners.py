@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from quire.broker.streams.groups.membership import StoredMember, StoredMembership
+from quire.broker.streams.groups.rebalance import StoredMember, StoredMembership
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.http.conftest import Api

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quire.broker.transactions.xid import Xid
+from quire.broker.transactions.decisions import Xid
 from quire.errors import StoreError, StoreFull
 from quire.message import MESSAGE_OVERHEAD
 from quire.server.backups import Backups

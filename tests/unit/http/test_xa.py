@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.transactions.xid import Xid
+from quire.broker.transactions.decisions import Xid
 from tests.unit.broker.harness import consumer
 from tests.unit.http.conftest import Api
 from tests.unit.management.managed import browsed

@@ -14,7 +14,7 @@ from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.addresses import read_destination
 from quire.broker.routing.temporary import TemporaryQueue, TemporaryTopic
-from quire.broker.scheduling.schedule import Schedule
+from quire.broker.schedule import Schedule
 from quire.broker.streams.partition import Partition
 from quire.broker.topics.topic import Topic
 from quire.destination import ADVISORIES, Destination, DestinationKind

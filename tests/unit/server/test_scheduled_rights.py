@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from quire.broker.scheduling.scheduled_message import SENDER
+from quire.broker.schedule import SENDER
 from quire.errors import StoreFull
 from quire.protocols.openwire.primitives import Tag, Typed, write_map
 from quire.security import Origin, Principal, Proof

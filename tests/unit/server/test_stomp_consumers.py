@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.queues.queue_browser import Browser
+from quire.broker.queues.browsing import Browser
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import bodies, consumer, filled, numbers
 from tests.unit.broker.subscribing import error_of, subscribe, subscribed

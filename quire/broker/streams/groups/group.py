@@ -1,31 +1,64 @@
-"""A consumer group: its members, what each of them has, what the group has finished of each partition."""
+"""A consumer group: its members, what each of them has, what the group has finished of each partition.
+
+The policy of a consumer group, made of its stream's.
+"""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from quire.broker.streams.groups.assignment import Strategy
-from quire.broker.streams.groups.coordinator import Coordinator
-from quire.broker.streams.groups.group_definition import GroupDefinition, members_key
-from quire.broker.streams.groups.group_member import GroupMember, MemberSubscription
-from quire.broker.streams.groups.group_partition import GroupPartition
-from quire.broker.streams.groups.group_policy import ladder_of, own_policy, rebalance_settings
-from quire.broker.streams.groups.held import RETRIES
-from quire.broker.streams.groups.leases import Leases
-from quire.broker.streams.groups.membership import StoredMembership
-from quire.broker.streams.groups.partition_progress import Progress
-from quire.broker.streams.groups.retry_queue import RetryQueue
-from quire.broker.streams.groups.retry_records import RetryMessage
-from quire.broker.streams.offsets import Start
-from quire.broker.streams.partition import Partition, PartitionedStream
+from quire.broker.streams.groups.group_definition import GroupDefinition, Order, members_key
+from quire.broker.streams.groups.group_partition import RETRIES, GroupPartition, Progress
+from quire.broker.streams.groups.member import GroupMember, Leases, MemberSubscription
+from quire.broker.streams.groups.rebalance import Coordinator, RebalanceSettings, StoredMembership, Strategy
+from quire.broker.streams.groups.retries import RetryLadder, RetryMessage, RetryQueue
+from quire.broker.streams.partition import Partition, PartitionedStream, Start
 from quire.cursors.ack_set import AckSet
+from quire.destination import MAX_NAME
 from quire.errors import AccessRefused
 from quire.message import Message
 from quire.selectors import selector
 from quire.settings import Policy
 from quire.store.base import StoredDestination
+
+
+def rebalance_settings(policy: Policy) -> RebalanceSettings:
+    """How a policy has partitions shared out."""
+    return RebalanceSettings(
+        Strategy(policy.rebalance_strategy), policy.rebalance_debounce, policy.rebalance_initial_delay,
+        policy.member_grace, min(policy.revoke_timeout, policy.consume_timeout), tuple(policy.partition_rooms.split()),
+    )  # fmt: skip
+
+
+def ladder_of(policy: Policy, definition: GroupDefinition) -> RetryLadder | None:
+    """How long messages that failed wait: where order counts, they hold back all others for a time."""
+    if definition.order is Order.ORDERLY:
+        return RetryLadder((round(policy.suspend_time * 1000),))
+    return RetryLadder.parse(policy.retry_delays)
+
+
+def own_policy(policy: Policy, definition: GroupDefinition, *, is_stored: bool) -> Policy:
+    """The policy of a group: RocketMQ's retries and dead letters, in the words of a queue's policy.
+
+    A reader, of which nothing is stored, has no dead letters either. What is acknowledged in a transaction has to be
+    told from the rest, for its lease does not end. Where order counts, one member is looked at at a time: if several
+    serve a partition (``shared``), each of them would have room for its next message.
+    """
+    orderly = definition.order is Order.ORDERLY
+    letters = f"%DLQ%{definition.name}"
+    return replace(
+        policy, maximum_redeliveries=-1 if orderly else policy.retry_maximum, redelivery_at="in-place",
+        blocking_redelivery=orderly, dead_letter_strategy="shared" if is_stored else "discarding",
+        rebalance_message_groups=False,
+        dead_letter_queue=letters if len(letters.encode()) <= MAX_NAME else policy.dead_letter_queue,
+        consumers_before_dispatch_starts=0, time_before_dispatch_starts=0.0, all_consumers_exclusive_by_default=False,
+        send_advisory_if_no_consumers=False, strict_order_dispatch=orderly, use_consumer_priority=False,
+        use_prefetch_extension=True,
+    )  # fmt: skip
+
 
 CONNECTION_LOST = "the member's connection was lost"
 

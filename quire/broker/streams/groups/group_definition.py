@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from quire.broker.queues.lane_records import LaneKeys
+from quire.broker.queues.shared_lane import LaneKeys
 from quire.destination import is_plain
 from quire.errors import InvalidHeader
 from quire.message import Message, with_headers

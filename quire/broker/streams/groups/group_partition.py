@@ -1,26 +1,107 @@
-"""What one consumer group has of one partition: what is finished, what is out, what comes next."""
+"""One partition, as one consumer group sees it: what is finished, what is out, what comes next.
 
-from collections.abc import Iterable
-from typing import Protocol
+A member that comes back says which messages it still has (``Held``). In a group that is ordered by key, at most one
+message of each key is out (``KeyOrder``).
+"""
 
-from quire.broker.core.destination_ledger import DestinationLedger
+from collections.abc import Callable, Collection, Iterable
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from quire.broker.core.core import DestinationLedger
 from quire.broker.core.subscription import Subscription
-from quire.broker.queues.damage_report import DamageReport
-from quire.broker.queues.dispatch_handlers import DispatchHandlers
-from quire.broker.queues.dispatch_mark import DispatchMark
-from quire.broker.queues.lane_subscription import LaneSubscription
-from quire.broker.queues.message_groups import MessageGroups
+from quire.broker.queues.lane import DispatchMark, QueuePart
+from quire.broker.queues.lane_dispatch import DamageReport, DispatchHandlers
+from quire.broker.queues.parking import Group, MessageGroups
+from quire.broker.queues.shared_lane import LaneSubscription
 from quire.broker.streams.groups.group_definition import GroupDefinition, Order, dead_letter_of, partition_keys
-from quire.broker.streams.groups.key_order import KeyOrder
-from quire.broker.streams.groups.partition_progress import PartitionProgress, Progress
-from quire.broker.streams.groups.resumption import resume_messages
-from quire.broker.streams.groups.retry_queue import RetryGroup, RetryQueue
-from quire.broker.streams.groups.retry_records import RetryMessage
+from quire.broker.streams.groups.retries import RetryGroup, RetryMessage, RetryQueue, resume_messages
 from quire.broker.streams.partition import Partition
 from quire.cursors.ack_set import AckSet
+from quire.errors import InvalidHeader
 from quire.message import Message, escape
 from quire.selectors import Selector
-from quire.store.base import Delivery, LaneState
+from quire.store.base import Delivery, LaneState, WriteBatch
+
+
+class Progress(msgspec.Struct, array_like=True, frozen=True):
+    """What a group remembers of a partition besides what it has finished: the mark ``group/NUMBER/PARTITION/p``.
+
+    Attributes:
+        dispatch_mark: messages up to this offset may have been delivered.
+    """
+
+    dispatch_mark: int = 0
+
+
+class FinishedStream(Protocol):
+    """The stream of a partition."""
+
+    def finished(self, partition: int) -> None:
+        """A group has finished messages of a partition."""
+
+
+class PartitionProgress:
+    """How far one group has come in one partition.
+
+    Attributes:
+        is_stored: whether a commit has stored something of it since it was made or loaded.
+    """
+
+    def __init__(self, stream: FinishedStream, group: int, partition: int) -> None:
+        self._stream = stream
+        self._partition = partition
+        self._key = partition_keys(group, partition).progress
+        self._written: Progress | None = None
+        self.is_stored = False
+
+    def write(self, part: QueuePart, dispatch_marks: list[int], batch: WriteBatch) -> None:
+        """Put it into a batch, if it has changed."""
+        progress = Progress(*dispatch_marks)
+        if progress != self._written:
+            self._written = progress
+            batch.marks[self._key] = msgspec.msgpack.encode(progress)
+
+    def committed(self, part: QueuePart) -> None:
+        """A commit is done: retention may let go what it has finished."""
+        self.is_stored = True
+        if part.removals:
+            self._stream.finished(self._partition)
+
+
+class KeyOrder(MessageGroups):
+    """The keys that have a message in flight; each is a message group for as long as it has one."""
+
+    def __init__(self, changed: Callable[[str, Subscription | None], None]) -> None:
+        super().__init__(changed)
+        self._keys: dict[int, Group] = {}
+
+    def is_moving(self, name: str) -> bool:
+        """Whether a key has to wait."""
+        return name in self.groups
+
+    def restarts(self, message: Message) -> bool:
+        """Never: numbers within a group say nothing about a key."""
+        return False
+
+    def take(self, name: str, owner: Subscription, message: Message) -> bool:
+        """A consumer is given a message of a key, or has one from another one now."""
+        group = self.assign(name, owner)
+        if self._keys.get(message.sequence) is not group:
+            self._keys[message.sequence] = group
+            group.in_flight += 1
+        return False
+
+    def settled(self, messages: Iterable[Message]) -> None:
+        """Messages are not in flight any more: the next ones of their keys may go."""
+        for message in messages:
+            group = self._keys.pop(message.sequence, None)
+            if group is not None and self.groups.get(group.name) is group:
+                group.in_flight -= 1  # members that come back may say that they have several
+                if not group.in_flight:
+                    self.close(group.name)
+
 
 STATES_AT_ONCE = 1000
 """How many delivery states are read at once."""
@@ -283,3 +364,66 @@ class GroupPartition(LaneSubscription):
 def _unfinished(partition: Partition, finished: AckSet) -> int:
     """How many messages of a partition are not finished. What is being committed may be: a group began behind it."""
     return max(partition.announced - finished.base - finished.count_above_base, 0)
+
+
+RETRY_LANE = "r"
+"""Stands for the number of a partition in the ids of retries."""
+
+RETRIES = -1
+"""Stands for the number of a partition where the group's retries are meant."""
+
+MAX_HELD = 10_000
+"""How many messages a member may say it still has."""
+
+
+class Held(NamedTuple):
+    """What a member still has.
+
+    Attributes:
+        everything: whether it has all that it had; then the rest says nothing.
+        ranges: first and last offset, by partition; the retries' are under ``RETRIES``.
+    """
+
+    everything: bool
+    ranges: dict[int, list[tuple[int, int]]]
+
+    def offsets(self, partition: int) -> list[int]:
+        """All offsets of a partition, in ascending order."""
+        return sorted({o for first, last in self.ranges.get(partition, ()) for o in range(first, last + 1)})
+
+    def without(self, partitions: Collection[int]) -> "Held":
+        """What is left when the member was given some partitions: what it gets of them from then on is delivered."""
+        return self._replace(ranges={p: ranges for p, ranges in self.ranges.items() if p not in partitions})
+
+
+ALL = Held(True, {})
+NOTHING = Held(False, {})
+
+
+def read_held(text: str) -> Held:
+    """Read the header ``held``.
+
+    Args:
+        text: ``2101.0,2103-2110.1,17.r``: offsets and the partition after the dot, ``r`` for a retry, as in the ids of
+            acknowledgements; ``*`` for everything; empty for nothing.
+
+    Raises:
+        InvalidHeader: it is none of these, or too much.
+    """
+    if text.strip() == "*":
+        return ALL
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    total = 0
+    for part in text.split(",") if text.strip() else ():
+        span, dot, lane = part.strip().partition(".")
+        first, dash, last = span.partition("-")
+        numbers = (first, last if dash else first, "0" if lane == RETRY_LANE else lane)
+        if not dot or not all([n.isascii() and n.isdecimal() and len(n) < 19 for n in numbers]):
+            wrong = f"held has {part[:40]!r}: write OFFSET.PARTITION, FIRST-LAST.PARTITION or *"
+            raise InvalidHeader(wrong, header="held")
+        low, high, partition = (int(n) for n in numbers)
+        total += high - low + 1
+        if not 1 <= low <= high or total > MAX_HELD:
+            raise InvalidHeader(f"held has {part[:40]!r}: up to {MAX_HELD} offsets, ascending", header="held")
+        ranges.setdefault(RETRIES if lane == RETRY_LANE else partition, []).append((low, high))
+    return Held(False, ranges)

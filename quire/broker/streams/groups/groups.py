@@ -1,14 +1,26 @@
-"""The consumer groups of a broker: made, found, removed; readers, which are groups that store nothing."""
+"""The consumer groups of a broker: made, found, moved, removed; readers, which are groups that store nothing.
+
+An operator moves a group by reset, shift and skip, and another one begins where it is: clone. Each can be looked at
+before it is done: the same numbers come out, exact at that moment, and nothing is changed. What is done is in one
+commit. It does not matter whether the group has members: what they have is taken from them, it has not failed, and what
+they say of it later does not count (``Group.restart``). A group that was moved begins anew from its new place: it gets
+all that stands behind that, what it had finished there too, and knows of no failure from before.
+
+What a removed group leaves behind goes in steps: its marks, its retry lane, at last its definition, which says that it
+is being removed. The progress of an external reader, a job on Spark, is shown as a group too.
+"""
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import msgspec
 
 from quire.broker.core.core import Core
-from quire.broker.queues.lane_records import read_finished
-from quire.broker.streams.groups.group import Group, GroupedStream
+from quire.broker.queues.shared_lane import read_finished
+from quire.broker.streams.groups.group import Group, GroupedStream, Registry
 from quire.broker.streams.groups.group_definition import (
     DEFINITIONS,
     GroupDefinition,
@@ -18,25 +30,41 @@ from quire.broker.streams.groups.group_definition import (
     definition_key,
     members_key,
     partition_keys,
+    prefix_of,
 )
-from quire.broker.streams.groups.group_member import MemberSubscription
-from quire.broker.streams.groups.group_removal import GroupRemoval
-from quire.broker.streams.groups.leases import Leases
-from quire.broker.streams.groups.membership import StoredMembership
-from quire.broker.streams.groups.partition_progress import Progress
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.groups.group_partition import GroupPartition, Progress
+from quire.broker.streams.groups.member import Leases, MemberSubscription
+from quire.broker.streams.groups.rebalance import StoredMembership
+from quire.broker.streams.partition import Start, StartKind
 from quire.cursors.ack_set import AckSet
-from quire.errors import (
-    DestinationExists,
-    DestinationInUse,
-    GroupMismatch,
-    UnknownConsumerGroup,
-)
+from quire.errors import DestinationExists, DestinationInUse, GroupMismatch, InvalidArgument, UnknownConsumerGroup
 from quire.logs import event
 from quire.message import Message
 from quire.selectors import Selector
 from quire.store.base import StoredDestination
 from quire.store.marks import walk_marks
+
+STEP = 1000
+"""How many marks are removed at once."""
+
+
+class GroupRemoval:
+    """One removal. It begins after the open commit, so that it sees all that was written before."""
+
+    def __init__(self, core: Core, number: int, definition: GroupDefinition) -> None:
+        self._core = core
+        self._number = number
+        if definition.retry:
+            core.change_destination(definition.retry, None)
+        core.after_commit(partial(core.steps.add, self._step, f"the removal of the group {definition.name}"))
+
+    def _step(self) -> bool:
+        """Remove the next marks, and at the end what says that there is a group to remove."""
+        found = [key for key, _ in self._core.store.marks(prefix_of(self._number), limit=STEP)]
+        for key in found or (members_key(self._number), definition_key(self._number)):
+            self._core.set_mark(key, None)
+        return bool(found)
+
 
 RETRY_KIND = "retry"
 """The kind of the destinations that retries are in."""
@@ -268,3 +296,230 @@ class Groups:
 
 def _time_is_up(child: MemberSubscription, messages: list[Message]) -> None:
     child.member.group.time_is_up(child, messages)
+
+
+Places = Mapping[int, AckSet]
+"""What a group is to have finished of some partitions, by their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChange:
+    """What a change means for one partition.
+
+    Attributes:
+        partition: its number.
+        from_offset: the first offset that is not finished before it.
+        to_offset: the first one that is not finished after it; that of the next message to come if there is none.
+        again: how many messages come again that were finished. A message that waits in the retry lane is one of these.
+        skipped: how many messages do not come that were not finished.
+        in_flight: how many messages are taken from members, retries not counted.
+        retries_dropped: how many failed messages lose their retry: each comes again if it stands behind the new place,
+            and else it does not.
+    """
+
+    partition: int
+    from_offset: int
+    to_offset: int
+    again: int
+    skipped: int
+    in_flight: int
+    retries_dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionClone:
+    """What a group that begins where another one is gets of one partition.
+
+    Attributes:
+        partition: its number.
+        offset: the first offset that is not finished.
+        lag: how many messages are not finished; those that members of the other group have are among them.
+        holes: how many runs of them have finished ones above them.
+        retries_left: how many messages wait in the retry lane of the other group. They are finished in both: the new
+            group does not get them.
+    """
+
+    partition: int
+    offset: int
+    lag: int
+    holes: int
+    retries_left: int
+
+
+def reset(group: Group, start: Start, partition: int | None = None, *, dry_run: bool = False) -> list[PartitionChange]:
+    """Have a group go on from a position, forwards or backwards.
+
+    Args:
+        start: from where; an offset that a partition does not have is moved to its first or behind its last one.
+        partition: the number of the only partition that this is about; None for all.
+        dry_run: whether to tell only.
+
+    Raises:
+        StoreError: the store cannot be read. Nothing is changed.
+    """
+    begun = group.registry.begin(group.stream, start)
+    return _move(group, {number: begun[number][0] for number in _chosen(group, partition)}, dry_run=dry_run)
+
+
+def shift(group: Group, by: int, partition: int | None = None, *, dry_run: bool = False) -> list[PartitionChange]:
+    """Have a group go on so many offsets further on, or further back, than the first one it has not finished.
+
+    Args:
+        by: how many; negative for backwards. It does not go beyond the ends of a partition.
+
+    Raises:
+        StoreError: the store cannot be read. Nothing is changed.
+    """
+    return _move(group, {number: _shifted(group, number, by) for number in _chosen(group, partition)}, dry_run=dry_run)
+
+
+def skip(group: Group, partition: int | None = None, *, dry_run: bool = False) -> list[PartitionChange]:
+    """Have a group go on with what is sent from now on: what it has not finished is done, and so are its retries.
+
+    Raises:
+        StoreError: the store cannot be read. Nothing is changed.
+    """
+    return reset(group, Start(StartKind.LATEST), partition, dry_run=dry_run)
+
+
+def clone(group: Group, name: str, *, dry_run: bool = False) -> list[PartitionClone]:
+    """Make a group that has finished what another one has, exactly, whatever holes there are.
+
+    What the other one knows of failures is not copied, and neither are its retries. Acknowledgements of the other one
+    that are not stored yet are not copied: their messages come to the new one.
+
+    Args:
+        dry_run: whether to tell only.
+
+    Raises:
+        StoreError: the store cannot be read. Nothing is changed.
+    """
+    definition = group.registry.cloned(group, name)
+    begun = [_stored(part) for part in group.partitions]
+    clones = [_clone_of(part, finished) for part, finished in zip(group.partitions, begun, strict=True)]
+    if not dry_run:
+        group.registry.create(definition, [(finished, Progress()) for finished in begun])
+    return clones
+
+
+# Where it goes.
+
+
+def _chosen(group: Group, partition: int | None) -> list[int]:
+    count = len(group.partitions)
+    if partition is None:
+        return list(range(count))
+    if not 0 <= partition < count:
+        text = f"partition is {partition}: {group.stream.destination.name} has partitions 0 to {count - 1}"
+        raise InvalidArgument(text, argument="partition")
+    return [partition]
+
+
+def _shifted(group: Group, number: int, by: int) -> AckSet:
+    part = group.partitions[number]
+    partition, position = part.partition, part.settled().base + 1
+    earliest = partition.head or partition.announced + 1
+    finished = AckSet(min(max(position + by, earliest), partition.next_sequence) - 1)
+    finished.merge(partition.gone)
+    return finished
+
+
+def _stored(part: GroupPartition) -> AckSet:
+    """What a group has finished for certain: nothing that is still being committed."""
+    finished = AckSet()
+    finished.merge(part.finished)
+    for commit_part in part.core.parts_of(part):
+        for message in commit_part.removals:
+            finished.discard_range(message.sequence, message.sequence)
+    finished.merge(part.partition.gone)
+    return finished
+
+
+# What it means, and doing it.
+
+
+def _move(group: Group, places: Places, *, dry_run: bool) -> list[PartitionChange]:
+    changes = [_change_of(group.partitions[number], finished) for number, finished in places.items()]
+    if not dry_run:
+        group.restart(places)
+    return changes
+
+
+def _change_of(part: GroupPartition, after: AckSet) -> PartitionChange:
+    """What it means for a group to have finished something else of a partition: all up to a place, and what is gone."""
+    partition, before = part.partition, part.settled()
+    last = partition.announced
+    place = min(after.base, last)
+    behind = _count(before, last) - _count(before, place)
+    gone_behind = _count(partition.gone, last) - _count(partition.gone, place)
+    return PartitionChange(
+        partition.index, before.base + 1, after.base + 1, again=behind - gone_behind,
+        skipped=place - _count(before, place), in_flight=part.in_flight, retries_dropped=_retries_of(part, before),
+    )  # fmt: skip
+
+
+def _retries_of(part: GroupPartition, finished: AckSet) -> int:
+    """How many messages have failed and are to be tried again: in the retry lane, or at their place."""
+    waiting = [offset for offset, state in part.came_back().items() if state.failures and offset not in finished]
+    return len(waiting) + _relocated(part)
+
+
+def _relocated(part: GroupPartition) -> int:
+    retries = part.group.retries
+    return 0 if retries is None else retries.count_of(part.partition.lane)
+
+
+def _clone_of(part: GroupPartition, finished: AckSet) -> PartitionClone:
+    partition = part.partition
+    lag = partition.announced - _count(finished, partition.announced)
+    return PartitionClone(partition.index, finished.base + 1, lag, finished.holes, _relocated(part))
+
+
+def _count(ack_set: AckSet, last: int) -> int:
+    """How many sequences up to one are finished."""
+    above = [min(end, last) - first + 1 for first, end in ack_set.ranges() if first <= last]
+    return min(ack_set.base, last) + sum(above)
+
+
+EXTERNAL = "external"
+"""The start of a group that has its position from elsewhere."""
+
+
+def note_progress(
+    registry: Registry, now_ms: int, stream: GroupedStream, name: str, offsets: Mapping[int, int]
+) -> Group:
+    """Note how far a reader has come; its group is made if it is not there, and has no retries.
+
+    Args:
+        now_ms: the time, in milliseconds since the epoch.
+        offsets: by partition, the first offset that is not done. Others stay where they are; in a new group they begin
+            at the first record.
+
+    Raises:
+        InvalidHeader: a group cannot have such a name.
+        InvalidArgument: there is no such partition, or nothing with such an offset can have been read.
+    """
+    for partition, offset in offsets.items():
+        if not 0 <= partition < len(stream.partitions):
+            raise InvalidArgument(f"there is no partition {partition}", argument="offsets", partition=partition)
+        end = stream.partitions[partition].announced + 1
+        if not 1 <= offset <= end:
+            text = f"offset {offset} of partition {partition}: it has offsets 1 to {end}"
+            raise InvalidArgument(text, argument="offsets", partition=partition, end=end)
+    group = stream.groups.get(name) or _made(registry, now_ms, stream, name)
+    if group.members:
+        raise DestinationInUse(f"the group {name[:60]!r} has members", group=name[:60])
+    for partition, offset in offsets.items():
+        group.partitions[partition].go_to(offset)
+    return group
+
+
+def _made(registry: Registry, now_ms: int, stream: GroupedStream, name: str) -> Group:
+    check_name(name)
+    begun = []
+    for partition in stream.partitions:
+        finished = AckSet()
+        finished.merge(partition.gone)
+        begun.append((finished, Progress()))
+    definition = GroupDefinition(stream.destination.name, name, start=EXTERNAL, created=now_ms)
+    return registry.create(definition, begun, retries=False)

@@ -4,9 +4,7 @@ from dataclasses import replace
 
 import msgspec
 
-from quire.broker.streams.groups.assignment import Strategy
-from quire.broker.streams.groups.coordinator import Coordinator, RebalanceSettings
-from quire.broker.streams.groups.membership import StoredMembership
+from quire.broker.streams.groups.rebalance import Coordinator, RebalanceSettings, StoredMembership, Strategy
 from quire.clock import ManualClock
 from quire.scheduler import Scheduler
 

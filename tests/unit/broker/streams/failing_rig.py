@@ -5,10 +5,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from quire.broker.streams.offsets import Start
-from quire.broker.streams.pull.handles import handle_of
-from quire.broker.streams.pull.pull_members import PollRequest
-from quire.broker.streams.pull.settlement import Outcome
+from quire.broker.streams.partition import Start
+from quire.broker.streams.pull import Outcome, PollRequest, handle_of
 from quire.errors import QuireError, StoreError
 from quire.management.consumer_group_management import ConsumerGroupManagement
 from quire.management.management import Management

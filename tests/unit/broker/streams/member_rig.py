@@ -4,7 +4,7 @@ from typing import Any
 
 from quire.broker.broker import Broker
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.retry_queue import RetryQueue
+from quire.broker.streams.groups.retries import RetryQueue
 from quire.broker.streams.stream import Stream
 from quire.errors import BrokerStopping
 from quire.store.base import Store

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from quire.broker.streams.groups.retry_queue import RetryQueue
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.groups.retries import RetryQueue
+from quire.broker.streams.partition import Start, StartKind
 from quire.testing.stepped import Frame
 from tests.unit.broker.streams.member_rig import Member, StreamRig, by_offset, numbers, places
 

@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from quire.broker.streams.offsets import Start, StartKind
-from quire.broker.streams.pull.handles import handle_of
-from quire.broker.streams.pull.pull_members import PollRequest, PullMembers
-from quire.broker.streams.pull.pull_request import PullRequest
-from quire.broker.streams.pull.settlement import Outcomes
+from quire.broker.streams.partition import Start, StartKind
+from quire.broker.streams.pull import Outcomes, PollRequest, PullMembers, PullRequest, handle_of
 from quire.message import Message
 from tests.unit.broker.streams.member_rig import StreamRig
 

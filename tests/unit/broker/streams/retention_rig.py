@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.partition import Start, StartKind
 from quire.broker.streams.retention import CHECK_PERIOD, PAUSE
 from quire.broker.streams.stream import Stream
 from quire.store.base import Link, Page

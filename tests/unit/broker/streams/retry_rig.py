@@ -5,8 +5,8 @@ from typing import Any
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.retry_queue import RetryQueue
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.groups.retries import RetryQueue
+from quire.broker.streams.partition import Start, StartKind
 from quire.message import Message, header_lines
 from quire.store.base import Store
 from quire.testing.stepped import SteppedBroker

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.streams.groups.assignment import Candidate, Strategy, assign
+from quire.broker.streams.groups.rebalance import Candidate, Strategy, assign
 
 IDS = st.lists(st.sampled_from(ascii_lowercase), min_size=1, max_size=12, unique=True)
 PARTITIONS = st.integers(0, 40)

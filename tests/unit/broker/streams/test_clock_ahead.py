@@ -2,8 +2,7 @@
 
 import pytest
 
-from quire.broker.streams.offsets import Start
-from quire.broker.streams.partition import MOST_SET_BACK
+from quire.broker.streams.partition import MOST_SET_BACK, Start
 from quire.store.positions import offset_at, timestamp_of
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.streams.retention_rig import left, made, send, settle, stream_of

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from quire.broker.streams.offsets import Start
-from quire.broker.streams.partition import Partition
+from quire.broker.streams.partition import Partition, Start
 from quire.broker.streams.retention import PAUSE
 from quire.broker.streams.stream import ORDERED_FROM
 from quire.clock import ManualClock

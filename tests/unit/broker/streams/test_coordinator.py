@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-from quire.broker.streams.groups.assignment import Strategy
-from quire.broker.streams.groups.coordinator import RebalanceSettings
+from quire.broker.streams.groups.rebalance import RebalanceSettings, Strategy
 from tests.unit.broker.streams.coordinator_rig import Rig
 
 STICKY = RebalanceSettings(strategy=Strategy.STICKY)

@@ -1,7 +1,6 @@
 """The rebalance of a consumer group: members that come back, over restarts of the broker too, have what they had."""
 
-from quire.broker.streams.groups.assignment import Strategy
-from quire.broker.streams.groups.coordinator import EPOCHS_UNSTORED, RebalanceSettings
+from quire.broker.streams.groups.rebalance import EPOCHS_UNSTORED, RebalanceSettings, Strategy
 from tests.unit.broker.streams.coordinator_rig import Rig
 
 STICKY = RebalanceSettings(strategy=Strategy.STICKY)

@@ -2,8 +2,7 @@
 
 import pytest
 
-from quire.broker.streams.groups.assignment import Strategy
-from quire.broker.streams.groups.coordinator import RebalanceSettings
+from quire.broker.streams.groups.rebalance import RebalanceSettings, Strategy
 from quire.errors import InvalidArgument
 from tests.unit.broker.streams.coordinator_rig import Rig
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from quire.broker.streams.offsets import Start
-from quire.broker.streams.pull.settlement import Outcome
+from quire.broker.streams.partition import Start
+from quire.broker.streams.pull import Outcome
 from quire.errors import StoreError
 from quire.store.base import Store
 from quire.store.lmdb import LmdbStore

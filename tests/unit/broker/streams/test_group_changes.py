@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.streams.groups.group_changes import PartitionChange, PartitionClone, clone, reset, shift, skip
-from quire.broker.streams.offsets import Start
+from quire.broker.streams.groups.groups import PartitionChange, PartitionClone, clone, reset, shift, skip
+from quire.broker.streams.partition import Start
 from quire.errors import DestinationExists, InvalidArgument, InvalidHeader, StoreFull
 from tests.unit.broker.streams.member_rig import StreamRig, numbers
 from tests.unit.broker.streams.moved_group import EARLIEST, LATEST, drain, half_done, offsets, used, waiting

@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.streams.groups.group_changes import reset, skip
-from quire.broker.streams.offsets import Start
+from quire.broker.streams.groups.groups import reset, skip
+from quire.broker.streams.partition import Start
 from quire.errors import StoreError, StoreFull
 from tests.unit.broker.streams.member_rig import StreamRig, by_offset, numbers, places
 from tests.unit.broker.streams.moved_group import EARLIEST, drain, half_done, marks, offsets, used, waiting

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.streams.groups.group_changes import reset, shift, skip
-from quire.broker.streams.groups.retry_queue import RetryQueue
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.groups.groups import reset, shift, skip
+from quire.broker.streams.groups.retries import RetryQueue
+from quire.broker.streams.partition import Start, StartKind
 from quire.errors import StoreFull
 from quire.testing.stepped import Frame
 from tests.unit.broker.streams.member_rig import Member, StreamRig

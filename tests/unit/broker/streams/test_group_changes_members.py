@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.streams.groups.group_changes import reset
-from quire.broker.streams.offsets import Start
+from quire.broker.streams.groups.groups import reset
+from quire.broker.streams.partition import Start
 from quire.errors import StoreFull
 from tests.unit.broker.streams.coordinator_rig import Rig
 from tests.unit.broker.streams.member_rig import StreamRig, by_offset, numbers

@@ -145,7 +145,7 @@ def test_a_group_reads_what_memory_has_room_for() -> None:
 
 
 def test_with_too_many_holes_a_group_waits_visibly_for_what_it_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.queues.lane_subscription.HOLES_LIMIT", 3)
+    monkeypatch.setattr("quire.broker.queues.shared_lane.HOLES_LIMIT", 3)
     rig = StreamRig()
     member = rig.member(prefetch_count="6")
     rig.send(*numbers(1, 20))

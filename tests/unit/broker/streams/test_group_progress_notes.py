@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.group_progress import note_progress
+from quire.broker.streams.groups.groups import note_progress
 from quire.errors import DestinationInUse, InvalidArgument, InvalidHeader
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings

@@ -5,9 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from quire.broker.streams.lookup import NEIGHBOURHOOD, STEP, Found, Lookup
-from quire.broker.streams.message_states import GroupState, MessageState, dead_letters, states_of
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.lookup import (
+    NEIGHBOURHOOD,
+    STEP,
+    Found,
+    GroupState,
+    Lookup,
+    MessageState,
+    dead_letters,
+    states_of,
+)
+from quire.broker.streams.partition import Start, StartKind
 from quire.broker.streams.stream import Stream
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.store.lmdb import LmdbStore

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.partition import Start, StartKind
 from quire.errors import InvalidArgument
 from quire.message import Message
 from quire.store.base import Page, Store, WriteBatch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.streams.pins import MAX_NAME, MAX_PINS, MAX_TIME_TO_LIVE, NOTHING_PINNED, Pins
+from quire.broker.streams.partition import MAX_NAME, MAX_PINS, MAX_TIME_TO_LIVE, NOTHING_PINNED, Pins
 from quire.errors import InvalidArgument, LimitExceeded, StoreFull
 from quire.testing.stepped import SteppedBroker
 

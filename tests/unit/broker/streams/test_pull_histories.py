@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.streams.groups.retry_queue import RetryQueue
-from quire.broker.streams.pull.handles import Handle, read_handles, written
-from quire.broker.streams.pull.settlement import Outcome
+from quire.broker.streams.groups.retries import RetryQueue
+from quire.broker.streams.pull import Handle, Outcome, read_handles, written
 from quire.errors import StoreFull
 from tests.unit.broker.streams.member_rig import StreamRig
 from tests.unit.broker.streams.pull_rig import Request, Script, script

@@ -6,13 +6,9 @@ import pytest
 
 from quire.broker.core.subscription import AckMode
 from quire.broker.streams.groups.group_definition import Order
-from quire.broker.streams.groups.retry_queue import RetryQueue
-from quire.broker.streams.offsets import Start, StartKind
-from quire.broker.streams.pull.handles import read_handles
-from quire.broker.streams.pull.pull_member import Terms
-from quire.broker.streams.pull.pull_members import PollRequest
-from quire.broker.streams.pull.pull_request import MAX_BYTES
-from quire.broker.streams.pull.settlement import Outcome
+from quire.broker.streams.groups.retries import RetryQueue
+from quire.broker.streams.partition import Start, StartKind
+from quire.broker.streams.pull import MAX_BYTES, Outcome, PollRequest, Terms, read_handles
 from quire.broker.streams.retention import CHECK_PERIOD
 from quire.errors import BrokerStopping, GroupMismatch, InvalidArgument, QuireError, UnknownConsumerGroup
 from quire.selectors import selector

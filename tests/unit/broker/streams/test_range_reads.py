@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.broker.streams.range_reads import RangeRead, read_range
+from quire.broker.streams.stream import RangeRead, read_range
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Store, WriteBatch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.streams.groups.retry_ladder import LEVELS_MS, LONGEST_MS, RetryLadder, level_ms
+from quire.broker.streams.groups.retries import LEVELS_MS, LONGEST_MS, RetryLadder, level_ms
 from quire.errors import InvalidArgument
 from quire.settings import Policy
 

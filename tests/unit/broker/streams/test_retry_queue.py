@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire.broker.streams.groups.retry_records import LinkReader
+from quire.broker.streams.groups.retries import LinkReader
 from quire.errors import StoreCorrupt, StoreFull
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Delivery, Store, WriteBatch

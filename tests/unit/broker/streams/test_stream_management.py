@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from quire.broker.streams import lookup, message_states
+from quire.broker.streams import lookup
+from quire.broker.streams import lookup as lookup_module
 from quire.broker.streams.groups.group_definition import Order
-from quire.broker.streams.offsets import Start, StartKind
+from quire.broker.streams.partition import Start, StartKind
 from quire.errors import (
     DataLost,
     DestinationExists,
@@ -297,7 +298,7 @@ def test_a_time_ends_a_search_on_both_sides() -> None:
 
 
 def test_dead_letters_are_told_apart_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message_states, "STEP", 1)
+    monkeypatch.setattr(lookup_module, "STEP", 1)
     rig, streams = managed()
     rig.send(*numbers(1, 2))
     for group in ("g", "h"):

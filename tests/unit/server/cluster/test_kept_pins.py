@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.broker.transactions.xa_branch import XaBranch
+from quire.broker.transactions.xa import XaBranch
 from quire.cluster.cluster_map import Pin
 from quire.destination import queue
 from quire.errors import DestinationExists, InvalidSettings, QuireError, ShardMoved

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.transactions.spanning_id import FORMAT
+from quire.broker.transactions.decisions import FORMAT
 from quire.protocols.openwire.commands import (
     AckType,
     DataArrayResponse,

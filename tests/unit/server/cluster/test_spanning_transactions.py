@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from quire.broker.transactions.decisions import Decisions, Participant
-from quire.broker.transactions.spanning_id import SpanningId
-from quire.broker.transactions.xa_branch import XaState
+from quire.broker.transactions.decisions import Decisions, Participant, SpanningId
+from quire.broker.transactions.xa import XaState
 from quire.cluster.link_frames import Opening
 from quire.errors import QuireError, StoreFull
 from quire.server.cluster.line_end import LineEnd

@@ -278,7 +278,7 @@ def test_a_transaction_that_is_open_for_too_long_is_rolled_back() -> None:
 
 
 def test_a_connection_has_a_limited_number_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.transactions.transaction_services.MAX_TRANSACTIONS", 2)
+    monkeypatch.setattr("quire.broker.transactions.transaction.MAX_TRANSACTIONS", 2)
     client = Rig().client()
     client.begin(1)
     client.begin(2)

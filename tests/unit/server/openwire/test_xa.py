@@ -254,7 +254,7 @@ def test_a_late_send_in_a_prepared_branch_is_refused_and_its_commit_stands() -> 
 
 
 def test_a_connection_has_a_limited_number_of_branches_that_are_not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.transactions.transaction_services.MAX_TRANSACTIONS", 2)
+    monkeypatch.setattr("quire.broker.transactions.transaction.MAX_TRANSACTIONS", 2)
     rig = Rig()
     client, other = rig.client(), rig.client()
     first, second, third = (XATransactionId(4660, b"global", b"%d" % number) for number in range(3))
@@ -273,7 +273,7 @@ def test_a_connection_has_a_limited_number_of_branches_that_are_not_prepared(mon
 
 
 def test_a_branch_that_another_connection_goes_on_with_counts_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.transactions.transaction_services.MAX_TRANSACTIONS", 1)
+    monkeypatch.setattr("quire.broker.transactions.transaction.MAX_TRANSACTIONS", 1)
     rig = Rig()
     client, other = rig.client(), rig.client()
     begun(client, "1")

@@ -1,1 +1,0 @@
-"""The delivery ledger: what becomes of messages, kept as a stream."""
