@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-_CALLS = r"\bevent|\bDamageReport|\._tell|\.audit|\.changed|\.removed|\.transferred|\.total"
+_CALLS = r"\bevent|\blogs\.failure|\bDamageReport|\._tell|\.audit|\.changed|\.removed|\.transferred|\.total"
 _LOGGED = re.compile(rf'(?:{_CALLS})\(\s*"([a-z]+\.[a-z-]+)"')
 
 
