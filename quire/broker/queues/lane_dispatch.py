@@ -257,6 +257,8 @@ class Redelivery:
             delay_ms = delays.delay_ms(message.failures)
         elif delay_ms is None:
             delay_ms = redelivery_delay_ms(self._queue.policy, message.failures, self._core.random)
+        if delay_ms and message.expiration:  # what has expired holds nothing back
+            delay_ms = min(delay_ms, max(message.expiration - self._core.wall.past_ms(), 0))
         return self._core.wall.steady_ms() + delay_ms if delay_ms else 0
 
     def show(self, messages: list[Message]) -> None:

@@ -75,9 +75,10 @@ def _waiting_for(
         return []
     if queue.in_flight and queue.memory.available() < GREATEST:
         return []  # memory is full, and the queue has a part in that
-    now = min(stepped.clock.now_ms(), right.now_ms())
-    waiting = [m for m in _waiting(stepped, queue) if not m.expiration or m.expiration > now]
-    now = stepped.broker.core.wall.steady_ms()
+    past, now = min(stepped.clock.now_ms(), right.now_ms()), stepped.broker.core.wall.steady_ms()
+    waiting = [
+        m for m in _waiting(stepped, queue) if not m.expiration or m.expiration > past or _outlives(m, now, right)
+    ]
     delayed = any([message.not_before > now for message in waiting])
     is_exclusive = ownership.has_exclusive(subscribed.queue)
     if delayed and (is_exclusive or queue.policy.blocking_redelivery or queue.policy.strict_order_dispatch):
@@ -91,6 +92,11 @@ def _waiting_for(
         elif group is None or group not in stopped:
             ready.append(message.body.decode().partition(";")[0])
     return ready
+
+
+def _outlives(message: Message, steady_ms: int, right: RightClock) -> bool:
+    """Whether a delay ends behind the expiration of its message, since the clock was wrong when it began."""
+    return right.wrong.was_set and message.not_before > steady_ms
 
 
 def check_delays(stepped: SteppedBroker) -> None:

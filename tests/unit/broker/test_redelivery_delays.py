@@ -1,5 +1,7 @@
 """When a rejected message comes again, and what passes it meanwhile."""
 
+import pytest
+
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, numbers
 
@@ -63,6 +65,21 @@ def test_the_delay_and_the_counts_survive_a_restart() -> None:
     again.run()
     (message,) = client.take("MESSAGE")
     assert (message.headers["redelivered"], message.headers["JMSXDeliveryCount"]) == ("true", "2")
+
+
+@pytest.mark.parametrize("lives", [0.5, 5.0])
+@pytest.mark.parametrize("blocks", [True, False])
+def test_a_message_that_waits_holds_nothing_back_once_it_has_expired(lives: float, blocks: bool) -> None:
+    stepped = filled(0, policy={"initial_redelivery_delay": 60.0, "blocking_redelivery": blocks})
+    client = consumer(stepped, prefetchSize="1")
+    headers = {"JMSXGroupID": "g"}
+    stepped.connect().send("q", b"1", {**headers, "expires": str(stepped.clock.now_ms() + round(lives * 1000))})
+    stepped.run()
+    stepped.clock.advance(1)  # no timer is due: the sweep of what has expired does not come
+    client.nack(client.take("MESSAGE")[0])
+    stepped.connect().send("q", b"2", headers)
+    stepped.run()
+    assert client.messages() == ([] if lives > 1 else [b"2"])
 
 
 def test_a_message_that_waits_takes_no_memory() -> None:
