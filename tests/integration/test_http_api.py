@@ -17,6 +17,7 @@ from click.testing import CliRunner
 
 from quire.cli.main import main
 from quire.cli.messages import NOTHING_RECEIVED
+from quire.errors import DirectoryUnusable
 from quire.settings import split_address
 
 pytestmark = pytest.mark.slow
@@ -175,5 +176,5 @@ def test_start_on_a_directory_that_cannot_be_made_says_which(tmp_path: Path) -> 
     ended = subprocess.run(
         [*command, "--data", f"{tmp_path}/file/data"], capture_output=True, text=True, env=environment, timeout=LIMIT
     )
-    assert ended.returncode == 5
+    assert ended.returncode == DirectoryUnusable("").entry.exit
     assert ended.stderr.splitlines()[0] == f"error: cannot use {tmp_path}/file/data/store: Not a directory"

@@ -158,3 +158,6 @@ class Running(NamedTuple):
 
     def taskAttemptId(self) -> int:
         return self.number
+
+    def getLocalProperty(self, name: str) -> None:
+        """No job takes a sample."""
