@@ -22,7 +22,7 @@ from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import LaneReader, Link
 
-_sequence_of = attrgetter("sequence")
+_sequence = attrgetter("sequence")
 
 
 def take_from(messages: deque[Message], sequences: set[int]) -> list[Message]:
@@ -32,8 +32,8 @@ def take_from(messages: deque[Message], sequences: set[int]) -> list[Message]:
     """
     if not messages or not sequences:
         return []
-    start = bisect_left(messages, min(sequences), key=_sequence_of)
-    count = bisect_right(messages, max(sequences), start, key=_sequence_of) - start
+    start = bisect_left(messages, min(sequences), key=_sequence)
+    count = bisect_right(messages, max(sequences), start, key=_sequence) - start
     messages.rotate(-start)
     between = [messages.popleft() for _ in range(count)]
     messages.extendleft(reversed([message for message in between if message.sequence not in sequences]))
@@ -71,8 +71,6 @@ PAGE_BYTES = 1 << 20
 WINDOW_LIMIT = 4096
 """With so many messages in the window, committed messages stay in the store: a queue with slow consumers must not take
 the memory of all others."""
-
-_sequence = attrgetter("sequence")
 
 
 def _charge(messages: list[Message]) -> int:

@@ -87,18 +87,7 @@ def load(
     users = read_users(document.get("users", []), f"file {file}", refused)
     protected = values["insecure"] or values["security.enabled"] or values["jwt.issuer"]
     protected = protected or document.get("users") or _has_users(values)
-    for key in (
-        "stomp.address",
-        "openwire.address",
-        "http.address",
-        "bulk.address",
-        "console.address",
-        "cluster.address",
-    ):
-        if not protected and not is_loopback(split_address(values[key])[0]):
-            text = f"{key} = {values[key]} is not loopback, and no users are configured"
-            refused(InsecureAddress(text, key=key, address=values[key]))
-    _check_bulk_ports(values["bulk.address"], values["bulk.processes"])
+    _check_addresses(values, bool(protected), refused)
     sections: dict[str, Any] = {
         name: section(**{part.name: values[f"{name}.{part.name}"] for part in fields(section)})
         for name, section in SECTIONS.items()
@@ -115,14 +104,22 @@ def load(
     )
 
 
-def _check_bulk_ports(address: str, processes: int) -> None:
-    """Each process of the bulk server has a port of its own, in a row behind a fixed one."""
+_ADDRESSES = tuple(f"{door}.address" for door in ("stomp", "openwire", "http", "bulk", "console", "cluster"))
+
+
+def _check_addresses(values: Mapping[str, Any], protected: bool, refused: Refused) -> None:
+    """Without users addresses are loopback ones. Each process of the bulk server has a port behind the one before."""
+    for key in _ADDRESSES:
+        if not protected and not is_loopback(split_address(values[key])[0]):
+            text = f"{key} = {values[key]} is not loopback, and no users are configured"
+            refused(InsecureAddress(text, key=key, address=values[key]))
+    address, processes = values["bulk.address"], values["bulk.processes"]
     last = split_address(address)[1] + processes - 1
     if split_address(address)[1] and last > LAST_PORT:
         text = (
             f"bulk.processes = {processes} is not allowed: with bulk.address = {address} the last port would be {last}"
         )
-        raise InvalidSettings(text, key="bulk.processes", value=processes)
+        refused(InvalidSettings(text, key="bulk.processes", value=processes))
 
 
 def _has_users(values: Mapping[str, Any]) -> bool:
