@@ -36,6 +36,7 @@ from quire.protocols.openwire.messages import (
 from quire.protocols.openwire.plain_frames import PlainAck, PlainMessage
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
+    ActiveMQTempDestination,
     ConnectionId,
     ConsumerId,
     ProducerId,
@@ -126,6 +127,8 @@ class OpenWireRelay:
         if shares.keys() == {parts.own.shard}:
             return None
         commands = {parts.part(shard): replace(info, destination=destination) for shard, destination in shares.items()}
+        if isinstance(info.destination, ActiveMQTempDestination):
+            return parts.ask_first(commands, lambda answers: parts.answer(info, first_error(answers)))
         return parts.ask_and_answer(commands, info)
 
     def _remove(self, info: RemoveInfo) -> bool | None:

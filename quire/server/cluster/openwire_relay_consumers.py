@@ -16,7 +16,7 @@ from quire.protocols.openwire.commands import (
     Response,
 )
 from quire.protocols.openwire.plain_frames import PlainAck
-from quire.protocols.openwire.structures import BaseCommand, ConsumerId, SessionId
+from quire.protocols.openwire.structures import ActiveMQTempDestination, BaseCommand, ConsumerId, SessionId
 from quire.server.cluster.openwire_relay_consumer import SpreadConsumer
 from quire.server.cluster.openwire_relay_durables import OpenWireRelayDurables, is_durable
 from quire.server.cluster.openwire_relay_part import Part, RemotePart
@@ -69,6 +69,8 @@ class OpenWireRelayConsumers:
         part = self._parts.part(shard)
         if isinstance(part, RemotePart):
             self._single[info.consumer_id] = part
+            if isinstance(info.destination, ActiveMQTempDestination):
+                return self._parts.ask_first({part: info}, partial(self._added, info))
         return self._parts.ask({part: info}, partial(self._added, info))
 
     def _added(self, info: ConsumerInfo, answers: Answers) -> None:

@@ -97,6 +97,7 @@ class OpenWireRelayParts:
     Attributes:
         own: the shard of this process; if it has none, what there is of the client without a shard.
         opened: the others that there are virtual connections to.
+        is_awaited: whether the client's input waits for answers.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class OpenWireRelayParts:
         self._info = info
         self._max_frame_size = max_frame_size
         self._last_number = 0
+        self.is_awaited = False
         self.cluster = links.cluster_map
         self.own = OwnPart(receiver, self.cluster.own, client.format, max_frame_size, client.take_own)
         self.opened: dict[int, RemotePart] = {}
@@ -186,6 +188,28 @@ class OpenWireRelayParts:
                 del part.asked[number]
                 return False
         return True
+
+    def ask_first(self, commands: Mapping[Part, BaseCommand], then: Callable[[Answers], None]) -> bool:
+        """Ask as ``ask``, and take nothing more from the client until all have answered.
+
+        What the client sends next may have an answer sent to its temporary destination by way of another shard: that
+        must not come before the destination is there.
+        """
+
+        def answered(answers: Answers) -> None:
+            self.is_awaited = False
+            then(answers)
+            self.go_on()
+
+        self.is_awaited = True
+        try:
+            asked = self.ask(commands, answered)
+        except QuireError:
+            self.is_awaited = False
+            raise
+        if not asked:
+            self.is_awaited = False
+        return asked
 
     def ask_and_answer(self, commands: Mapping[Part, BaseCommand], command: BaseCommand) -> bool:
         """Have shards do a command that the client has sent, and answer it. As ``ask``."""

@@ -118,6 +118,8 @@ class OpenWireRelaySession(OpenWireStepSession):
     def _take(self, command: Command) -> bool:
         """Do what a command says; False if it has to wait."""
         relay = self._relay
+        if relay is not None and relay.parts.is_awaited:
+            return False
         if type(command) is PlainMessage and command.transaction_id is None:
             return super()._take(command)
         try:

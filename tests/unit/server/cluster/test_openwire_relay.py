@@ -526,12 +526,16 @@ def test_a_shard_that_ends_a_consumer_of_several_ends_it_everywhere() -> None:
 # Temporary destinations, advisories.
 
 
-def temporary_at(cluster: OpenWireCluster, client: OpenWireClient, shard: int) -> ActiveMQTempQueue:
-    """A temporary queue of a client that lies at a shard."""
+def temporary_name(cluster: OpenWireCluster, client: OpenWireClient, shard: int) -> str:
+    """The name of a temporary queue that lies at a shard."""
     at = cluster.members[0].cluster_map.shard_of
     names = (f"{client.id}:{number}" for number in range(1000))
-    name = next(name for name in names if at(Destination(DestinationKind.QUEUE, name)) == shard)
-    queue = ActiveMQTempQueue(name)
+    return next(name for name in names if at(Destination(DestinationKind.QUEUE, name)) == shard)
+
+
+def temporary_at(cluster: OpenWireCluster, client: OpenWireClient, shard: int) -> ActiveMQTempQueue:
+    """A temporary queue of a client that lies at a shard."""
+    queue = ActiveMQTempQueue(temporary_name(cluster, client, shard))
     client.done(DestinationInfo(destination=queue, operation_type=0))
     return queue
 
@@ -557,6 +561,25 @@ def test_a_request_is_answered_to_a_temporary_queue_whatever_its_shard(shard: in
     cluster.run()
     temporaries = cluster.members[shard].broker.routing.temporaries
     assert list(temporaries.all(DestinationKind.QUEUE)) == []
+
+
+@pytest.mark.parametrize("step", ["creates", "consumes"])
+def test_what_follows_a_temporary_destination_waits_until_its_shard_has_it(step: str) -> None:
+    """A client that fails over repeats its temporary queues and consumers, and waits for no answer."""
+    cluster = OpenWireCluster(3)
+    client = cluster.client(0)
+    asked, replies = cluster.queue(1), ActiveMQTempQueue(temporary_name(cluster, client, 2))
+    client.send("before", destination=asked)
+    cluster.kill(2)
+    create = DestinationInfo(destination=replies, operation_type=0)
+    client.request(create if step == "creates" else client.consumer_info(replies))
+    client.request(client.message("question", asked, reply_to=replies))
+    client.request(client.message("here", cluster.queue(0)))
+    cluster.run()
+    assert (cluster.depth(1, asked), cluster.depth(0, cluster.queue(0))) == (1, 0)
+    cluster.start(2)
+    cluster.run()
+    assert (cluster.depth(1, asked), cluster.depth(0, cluster.queue(0))) == (2, 1)
 
 
 def told(client: OpenWireClient) -> list[tuple[str, int]]:
