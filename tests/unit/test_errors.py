@@ -12,7 +12,7 @@ def every_class(root: type[QuireError] = QuireError) -> Iterator[type[QuireError
     """The classes of ``quire.errors``, the root first."""
     yield root
     for subclass in root.__subclasses__():
-        if subclass.__module__.startswith("quire.errors."):
+        if subclass.__module__ == "quire.errors":
             yield from every_class(subclass)
 
 

@@ -1,0 +1,585 @@
+"""Every error that Quire reports: typed, with data, a stable code and an advice.
+
+``ERRORS`` is the one table that maps a code to its HTTP status, its exit code of the command line, and the exception of
+JMS that an OpenWire client throws. STOMP has the code in the header ``message``.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorEntry:
+    """A row of the table."""
+
+    http: int  # the status of the HTTP API
+    exit: int  # the exit code of the command line (0 ok, 1 failure, 2 usage, 3 not found, 4 refused, 5 unreachable)
+    retriable: bool  # whether the same call may succeed later without a change to it
+    advice: str  # what the user can do
+    openwire: str = "JMSException"  # the class of the exception; without a package it is one of JMS
+    xa: int = -3  # the number of the XAException that answers a command of an XA transaction (XA, section 4.3): RMERR
+
+
+# Exceptions of JMS.
+_DESTINATION = "InvalidDestinationException"
+_SELECTOR = "InvalidSelectorException"
+_RESOURCES = "ResourceAllocationException"
+_ROLLED_BACK = "TransactionRolledBackException"
+_PROTOCOL = "java.io.IOException"
+
+ERRORS: dict[str, ErrorEntry] = {
+    "protocol-violation": ErrorEntry(400, 2, False, "Correct the client: it violated the protocol.", _PROTOCOL),
+    "limit-exceeded": ErrorEntry(413, 4, False, "Send less, or raise the limit in the settings.", _RESOURCES),
+    "unsupported-version": ErrorEntry(400, 2, False, "Offer a protocol version that the broker supports."),
+    "invalid-destination": ErrorEntry(400, 2, False, "Correct the destination's name.", _DESTINATION),
+    "invalid-header": ErrorEntry(400, 2, False, "Correct the header's value."),
+    "invalid-selector": ErrorEntry(
+        400, 2, False, "Correct the selector at the position that the text names.", _SELECTOR
+    ),
+    "invalid-argument": ErrorEntry(400, 2, False, "Correct the argument."),
+    "illegal-state": ErrorEntry(
+        409, 2, False, "Correct the order of the calls, as the text says.", "IllegalStateException"
+    ),
+    "not-authenticated": ErrorEntry(
+        401, 4, False, "Give the right user and password, or a valid token.", "JMSSecurityException"
+    ),
+    "too-many-logins": ErrorEntry(
+        429, 4, True, "Wait as long as the text says, then log in with the right password.", "JMSSecurityException"
+    ),
+    "access-refused": ErrorEntry(
+        403, 4, False, "Ask an administrator for the right; `quire rule check` explains it.", "JMSSecurityException"
+    ),
+    "unknown-user": ErrorEntry(404, 3, False, "`quire user ls` lists the users."),
+    "unknown-rule": ErrorEntry(404, 3, False, "`quire rule ls` lists the rules."),
+    "unknown-token": ErrorEntry(404, 3, False, "`quire token ls` lists the tokens."),
+    "user-exists": ErrorEntry(409, 4, False, "Use another name, or change the user with `quire user`."),
+    "invalid-settings": ErrorEntry(400, 2, False, "Correct the setting; `quire config check` checks a file."),
+    "unknown-destination": ErrorEntry(
+        404, 3, False, "Create it, or send to it; `quire queue ls` lists the queues.", _DESTINATION
+    ),
+    "unknown-message": ErrorEntry(404, 3, False, "The message was consumed, moved or purged, or it expired."),
+    "unknown-producer": ErrorEntry(404, 3, False, "`quire producer ls` lists the known producers."),
+    "unknown-group": ErrorEntry(404, 3, False, "`quire queue groups NAME` lists the groups."),
+    "unknown-operation": ErrorEntry(404, 3, False, "It has ended, and is forgotten; see `GET /operations`."),
+    "confirmation-mismatch": ErrorEntry(
+        409, 4, False, "Make the dry run again, and send the same request with its new token."
+    ),
+    "unknown-consumer-group": ErrorEntry(404, 3, False, "`quire group ls` lists the consumer groups of streams."),
+    "group-mismatch": ErrorEntry(409, 4, False, "Join with the group's selector and order, or use another group."),
+    "data-lost": ErrorEntry(410, 4, False, "Start at a later offset, or increase the retention of the stream."),
+    "stream-replaced": ErrorEntry(
+        410, 4, False, "Give the query a new checkpoint, or set failOnDataLoss=false to begin with the new stream."
+    ),
+    "unknown-subscription": ErrorEntry(
+        404, 3, False, "Subscribe first; `quire durable ls` lists durable ones.", _DESTINATION
+    ),
+    "unknown-transaction": ErrorEntry(400, 2, False, "BEGIN the transaction first; COMMIT and ABORT end it.", xa=-4),
+    "too-many-destinations": ErrorEntry(
+        409, 4, False, "Delete unused destinations, enable gc_inactive_destinations, or raise the limit.", _RESOURCES
+    ),
+    "too-many-subscriptions": ErrorEntry(
+        409, 4, False, "Remove unused ones (`quire durable ls`, `quire group ls`), or raise the limit.", _RESOURCES
+    ),
+    "destination-exists": ErrorEntry(409, 4, False, "Use the existing one, or delete it first."),
+    "destination-in-use": ErrorEntry(409, 4, True, "Disconnect its consumers first, or delete it with --force."),
+    "producer-held": ErrorEntry(
+        503, 4, True, "Consume or purge messages, free disk space, or raise the limit.", _RESOURCES
+    ),
+    "transaction-too-large": ErrorEntry(
+        413, 4, False, "Commit smaller transactions, or raise the named limit.", _RESOURCES
+    ),
+    "transaction-timed-out": ErrorEntry(
+        408, 4, True, "Commit sooner, or raise transaction.max_age.", _ROLLED_BACK, xa=106
+    ),
+    "transaction-rolled-back": ErrorEntry(
+        409, 4, True, "Do the work again in a new transaction: it was not kept, or is in doubt.", _ROLLED_BACK, xa=100
+    ),
+    "wrong-transaction-state": ErrorEntry(
+        409, 4, False, "The order of XA is start, work, end, prepare, one outcome.", xa=-6
+    ),
+    "unknown-stage": ErrorEntry(404, 3, False, "Write the rows again: they are discarded or were never staged."),
+    "unknown-xid": ErrorEntry(404, 3, False, "It has ended or was never prepared; see `quire xa ls`.", xa=-4),
+    "heuristic-outcome": ErrorEntry(
+        409, 4, False, "Compare with the other participants, then forget the transaction.", xa=8
+    ),
+    "slow-consumer": ErrorEntry(408, 4, True, "Acknowledge faster, ask for fewer messages, or change the policy."),
+    "too-many-connections": ErrorEntry(
+        503, 4, True, "Close connections, or raise the limit of connections.", _RESOURCES
+    ),
+    "tls-required": ErrorEntry(
+        403, 4, False, "Connect with TLS (ssl://, https://), or see tls.plain.", "JMSSecurityException"
+    ),
+    "broker-busy": ErrorEntry(503, 4, True, "Try again later, or raise memory.limit."),
+    "request-timeout": ErrorEntry(408, 4, True, "Send the request without pauses, or raise the limit in [http]."),
+    "request-unanswered": ErrorEntry(
+        504, 4, True, "See that a consumer answers at the destination, or give it more time: timeout=."
+    ),
+    "connection-timeout": ErrorEntry(408, 4, True, "Send CONNECT at once, and heart-beats as agreed."),
+    "store-full": ErrorEntry(
+        507, 4, True, "Free disk space; the broker then accepts messages again by itself.", _RESOURCES
+    ),
+    "store-failed": ErrorEntry(503, 1, True, "Read the broker's log; check the disk, then `quire store verify`."),
+    "store-corrupt": ErrorEntry(500, 1, False, "Stop the broker, back the store up, then run `quire store repair`."),
+    "store-locked": ErrorEntry(503, 4, True, "Another broker uses this store: stop it, or use --standby."),
+    "store-outdated": ErrorEntry(409, 4, False, "Run `quire store migrate`; a backup is made beside the store."),
+    "store-too-new": ErrorEntry(409, 4, False, "A newer version of Quire wrote this store: start that version."),
+    "store-unreachable": ErrorEntry(503, 5, True, "Check the store's URL, and that its server runs."),
+    "store-unreadable": ErrorEntry(
+        500, 1, False, "Restore a backup (`quire store restore`) into a new place, or name another store."
+    ),
+    "directory-unusable": ErrorEntry(
+        500, 4, False, "Let the broker's user write what the text names (chown, chmod), or name another place: --data."
+    ),
+    "broker-unreachable": ErrorEntry(503, 5, True, "Start a broker: `quire broker start`; or give its address: --url."),
+    "wrong-protocol": ErrorEntry(
+        400, 5, False, "Give the port of this protocol: HTTP 8161, STOMP 61613, OpenWire 61616 unless set otherwise."
+    ),
+    "certificate-not-trusted": ErrorEntry(
+        403, 5, False, "Name the certificate of the authority that signed the broker's: --tls-ca, or QUIRE_TLS_CA."
+    ),
+    "broker-stopping": ErrorEntry(503, 4, True, "Connect again: the broker is stopping or restarting."),
+    "shard-moved": ErrorEntry(503, 4, True, "Connect again: another broker of the cluster has the destination now."),
+    "shard-unavailable": ErrorEntry(503, 4, True, "Try again: a broker of the cluster takes the shard over."),
+    "transaction-spans-shards": ErrorEntry(
+        409, 4, False, "Acknowledge messages of a stream first, or put destinations together: `quire cluster place`.",
+        _ROLLED_BACK, xa=100,
+    ),
+    "unknown-broker": ErrorEntry(404, 3, False, "`quire cluster status` lists the brokers of the cluster."),
+    "broker-standby": ErrorEntry(503, 4, True, "Use the broker that has the store, or wait until this one takes over."),
+    "insecure-address": ErrorEntry(400, 2, False, "Bind to loopback, or accept the risk with --insecure."),
+    "address-in-use": ErrorEntry(409, 4, True, "Another program listens there: choose another port, or 0."),
+    "spark-ended": ErrorEntry(
+        500, 1, False, "Give Spark more memory with `--memory`, or free memory of the machine, then run it again."
+    ),
+    "unsupported-environment": ErrorEntry(500, 1, False, "Install the program that the text names, then try again."),
+    "internal-error": ErrorEntry(500, 1, False, "This is a defect in Quire: please report it with the broker's log."),
+}  # fmt: skip
+
+
+class QuireError(Exception):
+    """The root of Quire's errors."""
+
+    code: ClassVar[str] = "internal-error"  # the stable code, a key of ``ERRORS``
+
+    def __init__(self, text: str, **data: Any) -> None:
+        super().__init__(text)
+        self.data = data  # the keyword arguments
+
+    @property
+    def entry(self) -> ErrorEntry:
+        """Its row of the table."""
+        return ERRORS[self.code]
+
+
+class ProtocolViolation(QuireError):
+    """A peer violated its protocol."""
+
+    code = "protocol-violation"
+
+
+class LimitExceeded(QuireError):
+    """A peer exceeded a limit, such as the number of headers, the length of a line or the size of a body."""
+
+    code = "limit-exceeded"
+
+
+class UnsupportedVersion(QuireError):
+    """The peer and the broker have no protocol version in common."""
+
+    code = "unsupported-version"
+
+
+class InvalidHeader(QuireError):
+    """A header is missing or its value is invalid."""
+
+    code = "invalid-header"
+
+
+class InvalidSelector(QuireError):
+    """A selector is invalid, or can never be true."""
+
+    code = "invalid-selector"
+
+
+class InvalidArgument(QuireError):
+    """An argument is invalid."""
+
+    code = "invalid-argument"
+
+
+class IllegalState(QuireError):
+    """A call is not allowed in the present state of the object, after its close say."""
+
+    code = "illegal-state"
+
+
+class UnknownOperation(QuireError):
+    """There is no operation with that id, or not any more."""
+
+    code = "unknown-operation"
+
+
+class ConfirmationMismatch(QuireError):
+    """The token of a dry run does not belong to this request, or its time is over."""
+
+    code = "confirmation-mismatch"
+
+
+class NotAuthenticated(QuireError):
+    """The client did not prove which user it is, or the proof is no longer valid."""
+
+    code = "not-authenticated"
+
+
+class TooManyLogins(QuireError):
+    """Too many logins have failed; ``data`` has ``retry_after`` in seconds."""
+
+    code = "too-many-logins"
+
+
+class AccessRefused(QuireError):
+    """The user may not do that; it says nothing of whether the object exists."""
+
+    code = "access-refused"
+
+
+class UnknownUser(QuireError):
+    """There is no user of that name."""
+
+    code = "unknown-user"
+
+
+class UnknownRule(QuireError):
+    """There is no rule of that id."""
+
+    code = "unknown-rule"
+
+
+class UnknownToken(QuireError):
+    """There is no token of that id."""
+
+    code = "unknown-token"
+
+
+class UserExists(QuireError):
+    """A user of that name already exists."""
+
+    code = "user-exists"
+
+
+class InvalidDestination(QuireError):
+    """A name is not a valid name of a destination."""
+
+    code = "invalid-destination"
+
+
+class UnknownDestination(QuireError):
+    """There is no such destination."""
+
+    code = "unknown-destination"
+
+
+class DestinationExists(QuireError):
+    """A destination of that name already exists."""
+
+    code = "destination-exists"
+
+
+class DestinationInUse(QuireError):
+    """The destination has consumers."""
+
+    code = "destination-in-use"
+
+
+class TooManyDestinations(QuireError):
+    """The limit of destinations is reached."""
+
+    code = "too-many-destinations"
+
+
+class UnknownMessage(QuireError):
+    """There is no such message."""
+
+    code = "unknown-message"
+
+
+class UnknownProducer(QuireError):
+    """There is no such producer among those that number their sends."""
+
+    code = "unknown-producer"
+
+
+class ProducerHeld(QuireError):
+    """A producer was held longer than the limit; its message was not taken."""
+
+    code = "producer-held"
+
+
+class UnknownGroup(QuireError):
+    """There is no message group of that name."""
+
+    code = "unknown-group"
+
+
+class UnknownSubscription(QuireError):
+    """The connection has no such subscription."""
+
+    code = "unknown-subscription"
+
+
+class TooManySubscriptions(QuireError):
+    """The limit of durable subscriptions and consumer groups is reached."""
+
+    code = "too-many-subscriptions"
+
+
+class SlowConsumer(QuireError):
+    """A slow consumer was disconnected by its policy."""
+
+    code = "slow-consumer"
+
+
+class UnknownConsumerGroup(QuireError):
+    """The stream has no consumer group of that name."""
+
+    code = "unknown-consumer-group"
+
+
+class GroupMismatch(QuireError):
+    """A member asks for another selector, order or mode than its consumer group has."""
+
+    code = "group-mismatch"
+
+
+class DataLost(QuireError):
+    """Messages that a read of a stream requires were removed."""
+
+    code = "data-lost"
+
+
+class StreamReplaced(DataLost):
+    """The stream is not the one that was read before: it was deleted and created again, or is an older copy."""
+
+    code = "stream-replaced"
+
+
+class UnknownStage(QuireError):
+    """There are no such staged rows."""
+
+    code = "unknown-stage"
+
+
+class UnknownTransaction(QuireError):
+    """The connection has no such transaction, or already has one of that name."""
+
+    code = "unknown-transaction"
+
+
+class TransactionTooLarge(QuireError):
+    """A transaction has too many messages, or they do not fit into memory."""
+
+    code = "transaction-too-large"
+
+
+class TransactionTimedOut(QuireError):
+    """A transaction was open for too long and was rolled back."""
+
+    code = "transaction-timed-out"
+
+
+class TransactionRolledBack(QuireError):
+    """A transaction was rolled back instead of committed, or the answer to its commit was lost."""
+
+    code = "transaction-rolled-back"
+
+
+class WrongTransactionState(QuireError):
+    """A transaction is not in the required state: it is not prepared, or already has another outcome."""
+
+    code = "wrong-transaction-state"
+
+
+class UnknownXid(QuireError):
+    """There is no XA transaction of that id."""
+
+    code = "unknown-xid"
+
+
+class HeuristicOutcome(QuireError):
+    """An operator has resolved a prepared transaction; ``data`` has the ``outcome``: commit or rollback."""
+
+    code = "heuristic-outcome"
+
+
+class TooManyConnections(QuireError):
+    """The limit of connections is reached."""
+
+    code = "too-many-connections"
+
+
+class TlsRequired(QuireError):
+    """The broker takes no connections without TLS from this address."""
+
+    code = "tls-required"
+
+
+class BrokerBusy(QuireError):
+    """Requests and frames under way have reached their limit of memory."""
+
+    code = "broker-busy"
+
+
+class RequestTimeout(QuireError):
+    """An HTTP request did not arrive in time."""
+
+    code = "request-timeout"
+
+
+class RequestUnanswered(QuireError, TimeoutError):
+    """A request of the client library was not answered in time: the answerer is slow, or there is none."""
+
+    code = "request-unanswered"
+
+
+class ConnectionTimeout(QuireError):
+    """The peer was silent for too long."""
+
+    code = "connection-timeout"
+
+
+class BrokerUnreachable(QuireError):
+    """No broker answers at the address."""
+
+    code = "broker-unreachable"
+
+
+class WrongProtocol(BrokerUnreachable):
+    """The port at the address speaks another protocol."""
+
+    code = "wrong-protocol"
+
+
+class CertificateNotTrusted(BrokerUnreachable):
+    """The broker's certificate is from an authority that is not trusted, is for another name, or has expired."""
+
+    code = "certificate-not-trusted"
+
+
+class BrokerStopping(QuireError):
+    """The broker is stopping."""
+
+    code = "broker-stopping"
+
+
+class BrokerStandby(QuireError):
+    """The broker waits for its store, which another broker has."""
+
+    code = "broker-standby"
+
+
+class ShardMoved(QuireError):
+    """The shard of a destination has another owner than before."""
+
+    code = "shard-moved"
+
+
+class ShardUnavailable(QuireError):
+    """No broker runs the shard of a destination now."""
+
+    code = "shard-unavailable"
+
+
+class TransactionSpansShards(QuireError):
+    """A transaction acknowledges messages of streams, and before that others at another shard."""
+
+    code = "transaction-spans-shards"
+
+
+class UnknownBroker(QuireError):
+    """The cluster has no such broker."""
+
+    code = "unknown-broker"
+
+
+class StoreError(QuireError):
+    """The store failed; the base of all errors of stores."""
+
+    code = "store-failed"
+
+
+class StoreFull(StoreError):
+    """There is no space for a write. What was stored before is unchanged."""
+
+    code = "store-full"
+
+
+class StoreCorrupt(StoreError):
+    """A record is not as it was written."""
+
+    code = "store-corrupt"
+
+
+class StoreLocked(StoreError):
+    """Another broker has locked the store."""
+
+    code = "store-locked"
+
+
+class StoreOutdated(StoreError):
+    """The store has an older format and must be migrated."""
+
+    code = "store-outdated"
+
+
+class StoreTooNew(StoreError):
+    """The store has a newer format than this version supports."""
+
+    code = "store-too-new"
+
+
+class StoreUnreachable(StoreError):
+    """The store cannot be opened."""
+
+    code = "store-unreachable"
+
+
+class StoreUnreadable(StoreUnreachable):
+    """What is in the place of the store is damaged as a whole, or is no store of Quire."""
+
+    code = "store-unreadable"
+
+
+class DirectoryUnusable(StoreUnreachable):
+    """A directory or file that the broker needs cannot be made or written."""
+
+    code = "directory-unusable"
+
+
+class InvalidSettings(QuireError):
+    """A setting is unknown or its value is invalid."""
+
+    code = "invalid-settings"
+
+
+class InsecureAddress(QuireError):
+    """The address is not loopback, and no users are configured."""
+
+    code = "insecure-address"
+
+
+class AddressInUse(QuireError):
+    """Another program listens at the address."""
+
+    code = "address-in-use"
+
+
+class UnsupportedEnvironment(QuireError):
+    """A required program is missing or too old."""
+
+    code = "unsupported-environment"
+
+
+class SparkEnded(QuireError):
+    """The Java process of a pipeline ended before its work was done."""
+
+    code = "spark-ended"
