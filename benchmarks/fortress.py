@@ -11,7 +11,7 @@ from quire.cli.certificates import make_authority, make_client, make_server, wri
 from quire.cli.perf.load import Target
 from quire.client.tls_trust import CA
 from quire.clock import SystemClock
-from quire.security.passwords import hashed
+from quire.security.authentication import hashed
 
 USER = "victim"
 PASSWORD = "benchmark"

@@ -73,7 +73,7 @@ user.act("rm", "DELETE", "Remove a user with its tokens.", "removed {it}", ask="
 @click.pass_obj
 def hash_password(output: Output, new_password_file: str | None) -> None:
     """Print the hash of a password, for a user of the settings file."""
-    from quire.security.passwords import hashed
+    from quire.security.authentication import hashed
 
     text = hashed(new_password(new_password_file))
     output.done(text, {"password_hash": text})

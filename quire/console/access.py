@@ -8,7 +8,7 @@ from quire.console.broker_api import BrokerApi, path_of
 from quire.console.session import TOKEN_LIFETIME, Caller
 from quire.errors import QuireError
 from quire.security import Proof
-from quire.security.tokens import split_token
+from quire.security.accounts import split_token
 
 
 class Access:

@@ -10,8 +10,8 @@ from quire.http.endpoint import Call, Endpoint, Fields, listing
 from quire.http.rights import ADMINISTER
 from quire.http.users import done_of
 from quire.security import Action, Principal
+from quire.security.accounts import BUILT_IN
 from quire.security.principal import Proof
-from quire.security.rule_book import BUILT_IN
 from quire.settings import Rule
 
 

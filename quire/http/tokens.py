@@ -9,8 +9,7 @@ from quire.http.endpoint import Call, Endpoint, Fields, listing
 from quire.http.rights import USER
 from quire.http.users import done_of
 from quire.security import Permission, Proof
-from quire.security.account_changes import LONGEST_LIFE
-from quire.security.tokens import Token
+from quire.security.accounts import LONGEST_LIFE, Token
 
 
 class TokenStatus(msgspec.Struct, frozen=True):

@@ -11,9 +11,8 @@ from quire.errors import AccessRefused, BrokerBusy, QuireError
 from quire.http.endpoint import Call, Endpoint, Fields, listing
 from quire.http.rights import ADMINISTER, USER
 from quire.security import Action, Permission, Principal, Proof
-from quire.security.account_changes import Changed, user_of
-from quire.security.passwords import hashed
-from quire.security.rule_book import BUILT_IN
+from quire.security.accounts import BUILT_IN, Changed, user_of
+from quire.security.authentication import hashed
 from quire.settings import User
 
 T = TypeVar("T")

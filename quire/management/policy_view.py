@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from quire.destination import Destination
 from quire.management.described import Status, doc
 from quire.settings import KEYS, Policies, Setting
-from quire.settings.policies import PolicyEntry
+from quire.settings.policy import PolicyEntry
 
 
 class PolicyValue(Status, frozen=True):

@@ -5,9 +5,8 @@ It knows no broker, no protocol, no socket and no event loop. A door calls ``Sec
 """
 
 from quire.security.access import Access
-from quire.security.credentials import Credentials, Origin
-from quire.security.principal import ANYONE, Permission, Principal, Proof
-from quire.security.security import Security
+from quire.security.authentication import Security
+from quire.security.principal import ANYONE, Credentials, Origin, Permission, Principal, Proof
 from quire.settings import Action
 
 __all__ = ["ANYONE", "Access", "Action", "Credentials", "Origin", "Permission", "Principal", "Proof", "Security"]

@@ -1,26 +1,217 @@
-"""From what a client shows to who it is. Guesses of passwords are slowed down; passwords are checked on a thread."""
+"""From what a client shows to who it is: the one place that decides for every door (``Security``).
 
+Hashes of passwords are argon2id, as OWASP advises; a check takes about 20 ms, and is done on one thread. Guesses are
+slowed down: after failed logins the next ones wait. Nothing is locked, so no one can lock out another. What cannot be a
+guess is no part of that, and waits for none: a token has 256 bits; a password that was wrong before says nothing new.
+Where a user has logged in before, only the failures of its own name count.
+"""
+
+import hashlib
+import hmac
 import logging
-from collections.abc import Callable
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING
 
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+
 from quire.clock import Clock
-from quire.errors import BrokerBusy, NotAuthenticated, QuireError, TooManyLogins
+from quire.destination import Destination
+from quire.errors import AccessRefused, BrokerBusy, InvalidArgument, NotAuthenticated, QuireError, TooManyLogins
 from quire.logs import event
 from quire.scheduler import Scheduler
-from quire.security.access import Access
-from quire.security.accounts import Accounts
-from quire.security.audit_log import AuditLog
-from quire.security.background import Background
-from quire.security.credentials import Credentials, Origin
-from quire.security.guesses import Guesses
-from quire.security.passwords import RememberedPasswords, is_right
-from quire.security.principal import ANYONE, Principal, Proof
-from quire.security.tokens import split_token
-from quire.settings import JwtSettings, Settings, User
+from quire.security.access import Access, AuditLog
+from quire.security.accounts import AccountChanges, Accounts, SavedState, load_state, save_state, split_token
+from quire.security.principal import ANYONE, Background, Credentials, Origin, Principal, Proof
+from quire.settings import JwtSettings, Settings, User, security_file
 
 if TYPE_CHECKING:
     from quire.security.jwt_verifier import JwtVerifier
+
+
+LONGEST = 1024
+"""The longest password, in bytes."""
+
+REMEMBERED = 10_000
+"""Of how many users the broker remembers that their password was right, and how many wrong ones it remembers."""
+
+_HASHER = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
+_NONE = _HASHER.hash(secrets.token_urlsafe(16))
+"""What the password of an unknown user is compared with: it costs as much as that of a known one."""
+
+
+def hashed(password: str) -> str:
+    """The hash of a new password."""
+    if not 0 < len(password.encode()) <= LONGEST:
+        raise InvalidArgument(f"a password has 1 to {LONGEST} bytes", argument="password")
+    return _HASHER.hash(password)
+
+
+def is_right(password_hash: str, password: str) -> bool:
+    """Whether a password is that of a hash; without a hash no password is right, after the same time."""
+    try:
+        _HASHER.verify(password_hash or _NONE, password[:LONGEST])
+    except (VerificationError, InvalidHashError):
+        return False
+    return bool(password_hash)
+
+
+class RememberedPasswords:
+    """Which passwords were right, and which wrong: a digest of each, with a key that only this process has.
+
+    A digest is about one hash, so a user that changes is looked at anew.
+    """
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        self._right: OrderedDict[str, bytes] = OrderedDict()  # by user
+        self._wrong: OrderedDict[bytes, None] = OrderedDict()
+
+    def known(self, name: str, password_hash: str, password: str) -> bool | None:
+        """Whether this password was right for this hash, or wrong; None if neither is remembered."""
+        digest = self._digest(name, password_hash, password)
+        if (right := self._right.get(name)) is not None and hmac.compare_digest(right, digest):
+            return True
+        return False if digest in self._wrong else None
+
+    def remember(self, name: str, password_hash: str, password: str, *, right: bool) -> None:
+        """What its check has shown."""
+        digest = self._digest(name, password_hash, password)
+        if right:
+            self._right[name] = digest
+            self._right.move_to_end(name)
+        else:
+            self._wrong[digest] = None
+        for kept in (self._right, self._wrong):
+            if len(kept) > REMEMBERED:
+                kept.popitem(last=False)
+
+    def _digest(self, name: str, password_hash: str, password: str) -> bytes:
+        return hmac.digest(self._key, f"{name}\0{password_hash}\0{password}".encode(), hashlib.sha256)
+
+
+KEPT = 20_000
+"""Of how many names and addresses failures are remembered; the oldest are forgotten first."""
+
+FORGET_AFTER = 900.0
+"""After so many seconds without a failure, those before do not count."""
+
+FIRST_DELAY = 0.25
+"""How many seconds the second guess of a name from an address waits; each later one waits twice as long."""
+
+LONGEST_DELAY = 60.0
+NAME_DELAY = 0.1
+"""How many seconds pass between guesses of one name from all addresses, after some failures."""
+
+ADDRESS_DELAY = 0.25
+"""The same for all names from one address."""
+
+TOLERATED = 10
+"""How many failures of a name alone, or of an address alone, cost nothing."""
+
+LONGEST_NAME = 200
+"""So many characters of a name count: no user has a longer one."""
+
+
+class _Scope(Enum):
+    BOTH = "a name from an address"
+    NAME = "a name"
+    ADDRESS = "an address"
+    NO_GUESS = "from an address, what is no guess: it makes nothing wait"
+
+
+_Key = tuple[_Scope, str, str]
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int = 0
+    last: float = 0.0  # when the last one was
+    next: float = 0.0  # when the next guess may be made
+
+
+class Guesses:
+    """The failures by (name, address), by name and by address.
+
+    Attributes:
+        failed_total: how many logins have failed.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: OrderedDict[_Key, _Failures] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # names, and from where they have logged in
+        self.failed_total = 0
+
+    def wait(self, name: str, address: str) -> float:
+        """How many seconds a guess has to wait. Nothing is changed."""
+        now = self._clock.monotonic()
+        return max([failures.next - now for _, failures in self._found(name, address)] + [0.0])
+
+    def begin(self, name: str, address: str) -> float:
+        """A guess is about to be made: in how many seconds. The next one has to wait for longer."""
+        start = self._clock.monotonic() + self.wait(name, address)
+        for key, failures in self._found(name, address):
+            failures.next = start + _delay(key, failures.count)
+        return start - self._clock.monotonic()
+
+    def failed(self, name: str, address: str) -> int:
+        """A guess was wrong; how many were, of this name from this address."""
+        return self._count(_keys(name, address))
+
+    def failed_without_a_guess(self, address: str) -> int:
+        """What was wrong can be no guess; how much of that came from this address."""
+        return self._count([(_Scope.NO_GUESS, "", address)])
+
+    def _count(self, keys: Sequence[_Key]) -> int:
+        """Count a failure for all keys; how many the first one has."""
+        self.failed_total += 1
+        now = self._clock.monotonic()
+        for key in keys:
+            failures = self._failures.setdefault(key, _Failures())
+            if now - failures.last > FORGET_AFTER:
+                failures.count = 0
+            failures.count += 1
+            failures.last = now
+            failures.next = max(failures.next, now + _delay(key, failures.count))
+            self._failures.move_to_end(key)
+        while len(self._failures) > KEPT:
+            self._failures.popitem(last=False)
+        return self._failures[keys[0]].count
+
+    def succeeded(self, name: str, address: str) -> None:
+        """It was right: what this address failed of this name is forgiven, and the name is known there."""
+        self._failures.pop((_Scope.BOTH, name[:LONGEST_NAME], address), None)
+        self._known[name, address] = None
+        self._known.move_to_end((name, address))
+        if len(self._known) > KEPT:
+            self._known.popitem(last=False)
+
+    def is_known(self, name: str, address: str) -> bool:
+        """Whether this name has logged in from this address."""
+        return (name, address) in self._known
+
+    def _found(self, name: str, address: str) -> list[tuple[_Key, _Failures]]:
+        keys = _keys(name, address)[: 1 if self.is_known(name, address) else None]
+        return [(key, self._failures[key]) for key in keys if key in self._failures]
+
+
+def _keys(name: str, address: str) -> tuple[_Key, ...]:
+    name = name[:LONGEST_NAME]
+    return (_Scope.BOTH, name, address), (_Scope.NAME, name, ""), (_Scope.ADDRESS, "", address)
+
+
+def _delay(key: _Key, count: int) -> float:
+    if key[0] is _Scope.BOTH:
+        return min(FIRST_DELAY * 2.0 ** min(count - 1, 30), LONGEST_DELAY)
+    if count <= TOLERATED or key[0] is _Scope.NO_GUESS:
+        return 0.0
+    return NAME_DELAY if key[0] is _Scope.NAME else ADDRESS_DELAY
+
 
 LONGEST_WAIT = 5.0
 """How many seconds a login may wait because others failed; if it had to wait longer, it is refused at once."""
@@ -217,3 +408,119 @@ def _by_its_password(user: User) -> Principal:
 def _wrong() -> NotAuthenticated:
     """One answer for an unknown user, a wrong password, a revoked token."""
     return NotAuthenticated("the user, the password or the token is wrong")
+
+
+FIRST_USER = "admin"
+"""The administrator that a broker makes when it has no users."""
+
+
+class Security:
+    """Decides who one is and what one may do. Every door gives it what a client shows, and gets an ``Access``.
+
+    Args:
+        hashing: where passwords are checked, with a short queue.
+        files: where files are written.
+        network: where the keys of an issuer of access tokens are read.
+        is_dead_letter: whether a destination is where dead letters go.
+
+    Attributes:
+        accounts: users, rules and tokens.
+        hashing: where passwords are hashed.
+        audit: the audit log.
+        changes: makes changes while the broker runs.
+        guesses: the logins that failed.
+    """
+
+    def __init__(
+        self, settings: Settings, clock: Clock, scheduler: Scheduler, hashing: Background, files: Background,
+        network: Background, is_dead_letter: Callable[[Destination], bool],
+    ) -> None:  # fmt: skip
+        self.accounts = Accounts(settings, clock, scheduler, is_dead_letter)
+        self.hashing = hashing
+        self.audit = AuditLog(settings, clock, files, lambda: self.is_enabled)
+        self._authentication = Authentication(self.accounts, self.audit, clock, scheduler, hashing, network)
+        self.changes = AccountChanges(self.accounts, clock, files)
+        self.guesses = self._authentication.guesses
+        self._take(settings, SavedState())
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether clients must log in; while there are no users, all may do everything."""
+        return self.accounts.is_enabled
+
+    def load(self) -> None:
+        """Read what was made at run time, at the start of the process. It may raise ``InvalidSettings``."""
+        settings = self.accounts.settings
+        if file := security_file(settings):
+            self._take(settings, load_state(file))
+
+    def make_first_user(self) -> str | None:
+        """Make the user ``admin`` if clients must log in and no one could: its password; else None. At the start."""
+        settings = self.accounts.settings
+        if not self.is_enabled or self.accounts.users or settings.jwt.issuer:
+            return None
+        password = secrets.token_urlsafe(16)
+        user = User(FIRST_USER, hashed(password), frozenset({"administrator"}), in_file=False)
+        state = replace(self.accounts.state, users={FIRST_USER: user})
+        if file := security_file(settings):
+            save_state(file, state)
+        self._take(settings, state)
+        return password
+
+    def reload(self, settings: Settings) -> None:
+        """The settings were read again."""
+        self._take(settings, self.accounts.state)
+
+    def authenticate(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
+        """Find out who a client is.
+
+        Args:
+            credentials: what it has shown.
+            origin: where it comes from.
+            done: called with its ``Access``, or with the error that refuses it: at once, or some seconds later. The
+                client may be gone by then.
+        """
+        self._authentication.authenticate(credentials, origin, done)
+
+    def vouched(self, user: str, roles: Iterable[str], origin: Origin) -> Access:
+        """What a client may do that has logged in at another process of the cluster.
+
+        Args:
+            user: as whom; empty if it need not log in there.
+            roles: its roles that count.
+            origin: where the client comes from.
+
+        Raises:
+            NotAuthenticated: clients must log in here, and it has not, or its user is disabled.
+        """
+        principal = Principal(user, frozenset(roles), Proof.PEER) if user else ANYONE
+        if self.accounts.standing(principal) is None:
+            raise NotAuthenticated("another process of the cluster names a user that may not log in here")
+        return Access(self.accounts, self.audit, principal, origin)
+
+    def recalled(self, text: str, origin: Origin) -> Access:
+        """What someone may do now who has asked earlier for what is done now (``Accounts.remembered``).
+
+        Raises:
+            AccessRefused: the user is gone or disabled.
+        """
+        principal = self.accounts.recalled(text)
+        if principal is None:
+            raise AccessRefused("the user who has asked for it is gone or disabled")
+        return Access(self.accounts, self.audit, principal, origin)
+
+    def no_one(self, origin: Origin) -> Access:
+        """One that may do nothing: for what needs no login."""
+        return Access(self.accounts, self.audit, Principal(""), origin)
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call when anything changes: then a door looks at each connection's ``Access.ended``, and asks it again.
+
+        A door that has many connections does so in steps.
+        """
+        self.accounts.watch(watcher)
+
+    def _take(self, settings: Settings, state: SavedState) -> None:
+        self._authentication.reload(settings)
+        self.audit.reload(settings)
+        self.accounts.take(settings, state)

@@ -14,8 +14,7 @@ import msgspec
 from quire.clock import Clock
 from quire.errors import BrokerBusy, NotAuthenticated, QuireError
 from quire.logs import event
-from quire.security.background import Background
-from quire.security.principal import Principal, Proof
+from quire.security.principal import Background, Principal, Proof
 from quire.settings import JwtSettings
 from quire.settings.users import MOST_ROLES, is_name
 

@@ -1,7 +1,14 @@
-"""Who a client is, once it has proved it."""
+"""Who a client is, once it has proved it, and what it shows to prove it.
 
+Work that takes long or waits (a check of a password, a write to a file) is done on a thread that the process hands in;
+its result comes back to the event loop (``Background``).
+"""
+
+import ipaddress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple, Protocol, TypeVar
 
 
 class Proof(StrEnum):
@@ -69,3 +76,65 @@ class Principal:
 
 ANYONE = Principal("", frozenset({"administrator"}))
 """Every client, while there are no users: it may do everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client has shown.
+
+    Attributes:
+        login: the name of the user; empty if it gave none.
+        passcode: the password; a token or an access token in its place is one.
+        token: a bearer token.
+        certificate: the subject of the client certificate, which TLS has verified.
+    """
+
+    login: str = ""
+    passcode: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+    certificate: str = ""
+
+
+class Origin(NamedTuple):
+    """Where a client comes from.
+
+    Attributes:
+        door: ``stomp``, ``openwire``, ``http`` or ``websocket``.
+        address: ``host:port`` of the client, or the host alone.
+    """
+
+    door: str
+    address: str
+
+    @property
+    def network(self) -> str:
+        """What guesses are counted by: an IPv4 address, or a network of IPv6, of which one client has all addresses."""
+        host = self.address.rpartition(":")[0] if self.address.count(":") == 1 else self.address
+        if host.startswith("["):
+            host = host[1:].partition("]")[0]
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            # An IPv6 address with a port and without brackets, or no address at all.
+            try:
+                address = ipaddress.ip_address(self.address.rpartition(":")[0])
+            except ValueError:
+                return host
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
+            return str(ipaddress.ip_network((address, 64), strict=False))
+        return str(address)
+
+
+T = TypeVar("T")
+
+
+class Background(Protocol):
+    """Where such work is done; the process hands it in, and tests one that does it at once."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> bool:
+        """Do some work, and call with its result or with the exception that it raised.
+
+        Returns:
+            False if too much work waits: nothing is done, and nothing called.
+        """
+        ...

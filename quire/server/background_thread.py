@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class BackgroundThread:
-    """One thread with a queue (``quire.security.background.Background``); the event loop gives it work.
+    """One thread with a queue (``quire.security.principal.Background``); the event loop gives it work.
 
     Args:
         name: what the thread is called.

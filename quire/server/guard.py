@@ -9,8 +9,7 @@ from quire.destination import Destination
 from quire.destination_pattern import Pattern
 from quire.errors import AccessRefused, UnknownSubscription
 from quire.security import Access, Action, Permission
-from quire.selectors.parser import parse
-from quire.selectors.tree import headers_in
+from quire.selectors.parser import headers_in, parse
 from quire.server.gate import Gate
 
 OF_THE_BROKER = LETTER_HEADERS | {

@@ -15,8 +15,8 @@ from typing import NoReturn
 from quire import __version__
 from quire.errors import QuireError, StoreLocked, StoreUnreachable
 from quire.logs import configure, event
-from quire.security.saved_state import write_secret
-from quire.security.security import FIRST_USER
+from quire.security.accounts import write_secret
+from quire.security.authentication import FIRST_USER
 from quire.server.service import HttpServer, Service, telling_of_files
 from quire.server.service_manager import ServiceManager
 from quire.settings import Settings, broker_file, local_token_file, store_url

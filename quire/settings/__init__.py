@@ -1,7 +1,6 @@
 """The settings: each with its type, default and meaning, and its origin: flag, environment, TOML file or default."""
 
-from quire.settings.composites import Composite, Forward
-from quire.settings.key import Key, Setting
+from quire.settings.key import Key, Setting, is_loopback, is_own_name, local_host, split_address
 from quire.settings.keys import (
     KEYS,
     BackupSettings,
@@ -13,16 +12,16 @@ from quire.settings.keys import (
     TlsSettings,
     audit_file,
     broker_file,
+    commented_file,
+    explain,
+    faults,
+    load,
     local_token_file,
     security_file,
     store_url,
 )
-from quire.settings.kinds import is_loopback, is_own_name, local_host, split_address
-from quire.settings.load import commented_file, explain, faults, load
-from quire.settings.policies import Policies
-from quire.settings.policy import Policy
-from quire.settings.rules import Action, Rule
-from quire.settings.users import ROLES, User
+from quire.settings.policy import Composite, Forward, Policies, Policy
+from quire.settings.users import ROLES, Action, Rule, User
 
 __all__ = [
     "KEYS", "ROLES", "Action", "BackupSettings", "ClusterSettings", "Composite", "Forward", "HttpSettings",

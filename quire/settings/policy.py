@@ -1,23 +1,38 @@
-"""The policy of a destination: every key of ``[policy]`` and ``[[policies]]``."""
+"""The policy of a destination: every key of ``[policy]`` and ``[[policies]]``, and which of them hold.
 
-from dataclasses import dataclass
-from typing import Literal
+``[policy]`` holds for all destinations; over it the matching entries of ``[[policies]]`` hold, the most specific first,
+key by key. A composite destination (``[[composites]]``) passes on what is sent to it.
+"""
 
-from quire.settings.key import declare as _key
-from quire.settings.kinds import (
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from quire.destination import Destination, DestinationKind, checked, split_prefix
+from quire.destination_pattern import Pattern
+from quire.errors import InvalidDestination, InvalidSettings
+from quire.settings.key import (
     AFFIX,
     DURATIONS,
     QUEUE_NAME,
     SWITCH,
     TEXT,
+    Refused,
+    Setting,
     choice,
     count,
     duration,
+    entries_of,
     factor,
     fraction,
+    keys_of,
+    shown,
     size,
+    throw,
+    unknown,
     unless_none,
 )
+from quire.settings.key import declare as _key
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,3 +313,224 @@ class Policy:
             ),
         }
         return {key: text for key, (is_wrong, text) in wrong.items() if is_wrong}
+
+
+CACHED = 10_000
+"""Of how many destinations the policy is remembered; with more the memory begins anew."""
+
+_ENTRY_KEYS = {key.name: key for key in keys_of(Policy)}
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEntry:
+    """One entry of ``[[policies]]``."""
+
+    kind: DestinationKind | None  # the kind of destination it is for; None for every kind
+    pattern: Pattern  # the names it is for
+    values: Mapping[str, Any]  # the keys of ``Policy`` that it sets
+    origin: str  # ``policy PATTERN (file NAME, entry N)``
+
+    def matches(self, destination: Destination) -> bool:
+        """Whether it is for a destination."""
+        return self.kind in (None, destination.kind) and self.pattern.matches(destination.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """The policies of all destinations.
+
+    Attributes:
+        base: ``[policy]``: what holds where no entry says anything else.
+        entries: ``[[policies]]``, in the order of the file.
+        origins: where values of ``base`` come from that are no defaults, by key.
+
+    Raises:
+        InvalidSettings: keys contradict each other, in ``base`` or where an entry holds.
+    """
+
+    base: Policy = field(default_factory=Policy)
+    entries: tuple[PolicyEntry, ...] = ()
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    _ranked: list[PolicyEntry] = field(init=False, compare=False, repr=False)
+    _cache: dict[Destination, Policy] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        ranked = sorted(enumerate(self.entries), key=_rank, reverse=True)
+        object.__setattr__(self, "_ranked", [entry for _, entry in ranked])
+        for sample in self._samples():
+            for key, wrong in self.of(sample).contradictions().items():
+                setting = next(setting for setting in self.explain(sample) if setting.key == f"policy.{key}")
+                raise InvalidSettings(
+                    f"{key} = {setting.value!r} ({setting.origin}) {wrong}",
+                    key=setting.key, value=setting.value, origin=setting.origin,
+                )  # fmt: skip
+
+    def of(self, destination: Destination) -> Policy:
+        """The policy of a destination: the matching entries, the most specific one last, each key for itself.
+
+        A literal part is more specific than ``*``, and ``*`` than ``>`` (``Pattern.specificity``). Of two entries with
+        the same pattern the one with a prefix is more specific, then the later one.
+        """
+        policy = self._cache.get(destination)
+        if policy is None:
+            values = {key: value for entry in self._matching(destination) for key, value in entry.values.items()}
+            policy = replace(self.base, **values) if values else self.base
+            if len(self._cache) >= CACHED:
+                self._cache.clear()
+            self._cache[destination] = policy
+        return policy
+
+    def explain(self, destination: Destination) -> list[Setting]:
+        """Every key of the policy of a destination with its value and origin, in the order of ``Policy``."""
+        found = {
+            name: Setting(f"policy.{name}", getattr(self.base, name), self.origins.get(name, "default"))
+            for name in _ENTRY_KEYS
+        }
+        for entry in self._matching(destination):
+            for name, value in entry.values.items():
+                found[name] = Setting(f"policy.{name}", value, entry.origin)
+        return list(found.values())
+
+    def ranked(self, destination: Destination | None = None) -> list[PolicyEntry]:
+        """The entries, the most specific one first: all, or those that match a destination."""
+        return [entry for entry in reversed(self._ranked) if destination is None or entry.matches(destination)]
+
+    def _matching(self, destination: Destination) -> Iterator[PolicyEntry]:
+        return (entry for entry in self._ranked if entry.matches(destination))
+
+    def _samples(self) -> Iterator[Destination]:
+        """A destination for each entry, and one for none. No pattern has a ``?``, so only wildcards match that part."""
+        for kind in (DestinationKind.QUEUE, DestinationKind.TOPIC):
+            yield Destination(kind, "?")
+            for entry in self.entries:
+                if entry.kind in (None, kind):
+                    parts = entry.pattern.text.split(".")
+                    yield Destination(kind, ".".join("?" if part in ("*", ">") else part for part in parts))
+
+
+def _rank(numbered: tuple[int, PolicyEntry]) -> tuple[Any, ...]:
+    number, entry = numbered
+    return entry.pattern.specificity, entry.kind is None, -number
+
+
+def read_policies(tables: object, origin: str, refused: Refused = throw) -> tuple[PolicyEntry, ...]:
+    """Read the entries of ``[[policies]]``; ``origin`` is ``file NAME``, and ``refused`` is told the faults."""
+
+    def read(table: Mapping[str, Any], number: int) -> PolicyEntry:
+        return _entry(table, f"{origin}, entry {number}", refused)
+
+    return tuple(entries_of(tables, "policies", origin, read, refused))
+
+
+def _entry(table: Mapping[str, Any], origin: str, refused: Refused) -> PolicyEntry:
+    written = table.get("destination")
+    try:
+        if not isinstance(written, str):
+            raise InvalidDestination('an entry of [[policies]] needs destination = "PATTERN"')
+        kind, text = split_prefix(written)
+        pattern = Pattern(text)
+    except InvalidDestination as error:
+        raise InvalidSettings(
+            f"destination = {written!r} ({origin}) is not allowed: {error}",
+            key="policies.destination", value=written, origin=origin,
+        ) from error  # fmt: skip
+    origin = f"policy {written} ({origin})"
+    values = {}
+    for name, value in table.items():
+        try:
+            if name in _ENTRY_KEYS:
+                values[name] = _ENTRY_KEYS[name].read(value, origin).value
+            elif name != "destination":
+                raise unknown(name, origin, _ENTRY_KEYS)
+        except InvalidSettings as error:
+            refused(error)
+    return PolicyEntry(kind, pattern, values, origin)
+
+
+_COMPOSITE_KEYS = ("queue", "topic", "forward_to", "forward_only")
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One place to which a composite forwards."""
+
+    destination: str  # with its prefix: ``queue://orders``
+    selector: str = ""  # only messages that this selector matches go there; empty for all
+
+
+@dataclass(frozen=True, slots=True)
+class Composite:
+    """An entry of ``[[composites]]`` (ActiveMQ's ``compositeQueue`` and ``compositeTopic``)."""
+
+    destination: Destination  # where producers send
+    forward_to: tuple[Forward, ...]  # where copies of their messages go
+    forward_only: bool = True  # whether nothing stays in the destination itself
+
+
+def read_composites(tables: object, origin: str, refused: Refused = throw) -> tuple[Composite, ...]:
+    """Read the entries of ``[[composites]]``; ``origin`` is ``file NAME``, and ``refused`` is told the faults."""
+    taken = set[Destination]()
+
+    def read(table: Mapping[str, Any], number: int) -> Composite:
+        place = f"{origin}, composite {number}"
+        composite = _composite(table, place)
+        if composite.destination in taken:
+            raise _wrong("composites", str(composite.destination), place, "another composite destination has this name")
+        taken.add(composite.destination)
+        return composite
+
+    return tuple(entries_of(tables, "composites", origin, read, refused))
+
+
+def _composite(table: Mapping[str, Any], origin: str) -> Composite:
+    for key in table:
+        if key not in _COMPOSITE_KEYS:
+            raise unknown(key, origin, _COMPOSITE_KEYS)
+    kinds = [kind for kind in (DestinationKind.QUEUE, DestinationKind.TOPIC) if kind in table]
+    if len(kinds) != 1:
+        raise _wrong("composites", dict(table), origin, 'write either queue = "NAME" or topic = "NAME"')
+    try:
+        destination = checked(kinds[0], _text(table[kinds[0]]))
+    except (InvalidDestination, ValueError) as error:
+        raise _wrong(kinds[0], table[kinds[0]], origin, str(error)) from error
+    only = table.get("forward_only", True)
+    if not isinstance(only, bool):
+        raise _wrong("forward_only", only, origin, SWITCH.allowed)
+    return Composite(destination, _forwards(table.get("forward_to"), destination, origin), only)
+
+
+def _forwards(items: object, composite: Destination, origin: str) -> tuple[Forward, ...]:
+    found: dict[str, Forward] = {}
+    for item in items if isinstance(items, list) else ():
+        forward = _forward(item, origin)
+        if forward.destination in (*found, str(composite)):
+            raise _wrong(
+                "forward_to", item, origin, "a composite destination forwards to other destinations, to each one once"
+            )
+        found[forward.destination] = forward
+    if not found:
+        raise _wrong("forward_to", items, origin, 'a list such as ["queue://A", {destination = "topic://B"}]')
+    return tuple(found.values())
+
+
+def _forward(item: object, origin: str) -> Forward:
+    written = item if isinstance(item, dict) else {"destination": item}
+    try:
+        if not {"destination"} <= written.keys() <= {"destination", "selector"}:
+            raise ValueError("write destination, and selector to forward only some messages")
+        kind, name = split_prefix(_text(written["destination"]))
+        destination = checked(kind or DestinationKind.QUEUE, name)
+        return Forward(str(destination), _text(written.get("selector", "")))
+    except (InvalidDestination, ValueError) as error:
+        raise _wrong("forward_to", item, origin, str(error)) from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("write a text")
+    return value
+
+
+def _wrong(key: str, value: object, origin: str, text: str) -> InvalidSettings:
+    written, data = shown(value)
+    return InvalidSettings(f"{key} = {written} ({origin}) is not allowed: {text}", key=key, value=data, origin=origin)

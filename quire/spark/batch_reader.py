@@ -7,8 +7,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from quire.arrow.conditions import Condition
-from quire.arrow.lane_reader import LaneRange
+from quire.arrow.lanes import Condition, LaneRange
 from quire.destination import DestinationKind
 from quire.errors import UnknownDestination
 from quire.spark.explaining import explaining

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from quire.arrow.conditions import Comparison, Condition
+from quire.arrow.lanes import Comparison, Condition
 
 _COMPARISONS: dict[type[Filter], Comparison] = {
     EqualTo: Comparison.AMONG,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Self
 
-from quire.arrow.bulk_requests import LaneStates
+from quire.arrow.lanes import LaneStates
 from quire.spark.online.broker import Broker
 from quire.spark.online.broker_store import BrokerStore
 from quire.store.base import LaneState, Link, StoredDestination, StoreReader

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from quire.destination import Destination, DestinationKind, checked, split_prefix
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidArgument, InvalidDestination
-from quire.settings.kinds import Kind
+from quire.settings.key import Kind
 from quire.store.urls import store_for_url
 from quire.units import parse_time
 

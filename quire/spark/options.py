@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from quire.destination import Destination
 from quire.errors import InvalidArgument
-from quire.settings.kinds import SWITCH, TEXT, Kind, count, duration, size
+from quire.settings.key import SWITCH, TEXT, Kind, count, duration, size
 from quire.spark.option_kinds import (
     ASSIGNMENT,
     BROKER_URL,

@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from quire.arrow.columns import COLUMNS
+from quire.arrow.lanes import COLUMNS
 from quire.errors import InvalidArgument
 from quire.spark.option_kinds import Headers
 

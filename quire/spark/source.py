@@ -6,14 +6,14 @@ from functools import partial
 
 import pyarrow as pa
 
-from quire.arrow.lane_reader import read
+from quire.arrow.lanes import read
 from quire.spark.lanes import Lanes
 from quire.spark.online.broker import Broker
 from quire.spark.options import Options
 from quire.store.maintenance.open_store import open_for_reading
 
 Read = Callable[..., Iterator[pa.RecordBatch]]
-"""Reads a part of a lane: ``quire.arrow.lane_reader.read`` of one store."""
+"""Reads a part of a lane: ``quire.arrow.lanes.read`` of one store."""
 
 
 class Source:

@@ -1,6 +1,6 @@
 """The partitions of the streams that a query reads, as they are at one moment, and where they begin and end."""
 
-from quire.arrow.bulk_requests import LaneStates
+from quire.arrow.lanes import LaneStates
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidArgument
 from quire.spark.admission import Backlog

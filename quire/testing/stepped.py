@@ -1,7 +1,8 @@
 """A broker that moves only when a test says so: its time, its turns and its commits are steps of the test.
 
 ``SteppedBroker`` is the real core with real STOMP sessions, on any store. There is no thread, no socket and no event
-loop. So a test decides what is under way when something else happens, and the same steps give the same history::
+loop; work of threads is done at once (``Inline``). So a test decides what is under way when something else happens, and
+the same steps give the same history::
 
     stepped = SteppedBroker()
     producer = stepped.connect()
@@ -12,7 +13,7 @@ loop. So a test decides what is under way when something else happens, and the s
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from quire.broker.broker import Broker
 from quire.broker.core.core import Announcement, Commit, Tracer
@@ -36,8 +37,23 @@ from quire.server.stomp.stomp_session import StompSession
 from quire.settings import LimitSettings, Settings
 from quire.store.base import Store, WriteBatch
 from quire.store.memory import MemoryStore
-from quire.testing.inline import Inline
-from quire.testing.store_on_top import StoreOnTop
+from quire.testing.faults import StoreOnTop
+
+T = TypeVar("T")
+
+
+class Inline:
+    """Does all work at once (``quire.security.principal.Background``)."""
+
+    def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> bool:
+        """Do it, and call with its result or with the exception that it raised."""
+        try:
+            result: Any = work()
+        except Exception as error:
+            result = error
+        done(result)
+        return True
+
 
 MAX_STEPS = 100_000
 """A broker that has not come to rest after so many steps never will."""

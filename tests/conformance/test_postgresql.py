@@ -11,9 +11,7 @@ from quire.store.maintenance.open_store import open_for_reading
 from quire.store.postgresql.store import PostgresqlStore
 from quire.store.urls import store_exists, store_for_url
 from quire.testing.faults import tear
-from quire.testing.store_case import fill
-from quire.testing.store_mark_tests import KEYS, keys, set_marks
-from quire.testing.store_suite import SharedStoreSuite
+from quire.testing.store_suite import KEYS, SharedStoreSuite, fill, keys, set_marks
 from tests.postgresql_server import PostgresqlServer
 
 

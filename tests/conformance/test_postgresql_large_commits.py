@@ -16,9 +16,8 @@ from quire.store.postgresql.change import in_steps
 from quire.store.postgresql.statements import Change
 from quire.store.postgresql.store import PostgresqlStore
 from quire.testing.faults import tear
-from quire.testing.store_case import PLENTY, append, fill, remove, sequences
 from quire.testing.store_model import make_message
-from quire.testing.store_suite import SharedStoreSuite
+from quire.testing.store_suite import PLENTY, SharedStoreSuite, append, fill, remove, sequences
 from tests.postgresql_server import PostgresqlServer
 
 STEP = 300

@@ -18,8 +18,8 @@ from quire.store.postgresql.committer import COMMIT_TRIES
 from quire.store.postgresql.ownership import LEASE_SECONDS
 from quire.store.postgresql.statements import Change
 from quire.store.postgresql.store import PostgresqlStore
-from quire.testing.store_case import PLENTY, append, fill, sequences
 from quire.testing.store_model import make_message
+from quire.testing.store_suite import PLENTY, append, fill, sequences
 from tests.postgresql_server import PostgresqlServer
 
 CUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"

@@ -15,9 +15,8 @@ from quire.store.postgresql import ownership
 from quire.store.postgresql.database import is_pooled
 from quire.store.postgresql.store import PostgresqlStore
 from quire.testing.faults import tear
-from quire.testing.store_case import append, fill
 from quire.testing.store_model import make_message
-from quire.testing.store_suite import SharedStoreSuite
+from quire.testing.store_suite import SharedStoreSuite, append, fill
 from tests.postgresql_pooler import PostgresqlPooler, run_pooler
 from tests.postgresql_server import NoServer, PostgresqlServer
 

@@ -21,7 +21,7 @@ from quire.client.sync import connect
 from quire.console.access import Access
 from quire.console.broker_api import BrokerApi
 from quire.errors import QuireError
-from quire.security.passwords import hashed
+from quire.security.authentication import hashed
 from quire.spark.online.credentials import Credentials
 from quire.spark.online.http import answer as spark_answer
 from quire.spark.options import Options, Use

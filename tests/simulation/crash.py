@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from quire.errors import StoreError
 from quire.store.base import StoreReader, WriteBatch
 from quire.store.memory import MemoryStore, _Content
-from quire.testing.store_on_top import AnnouncedReads
+from quire.testing.faults import AnnouncedReads
 
 
 class Crash(BaseException):

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from quire.arrow.columns import COLUMNS
+from quire.arrow.lanes import COLUMNS
 from quire.errors import (
     DataLost,
     QuireError,

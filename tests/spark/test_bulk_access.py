@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.arrow.lane_reader import LaneRange
+from quire.arrow.lanes import LaneRange
 from quire.cli.login import Login
 from quire.errors import AccessRefused, NotAuthenticated
 from quire.settings import local_token_file

@@ -14,9 +14,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from quire.arrow.columns import COLUMNS
-from quire.arrow.conditions import Comparison, Condition
-from quire.arrow.lane_reader import LaneRange
+from quire.arrow.lanes import COLUMNS, Comparison, Condition, LaneRange
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, QuireError
 from quire.http.bulk.bulk_server import MAX_BODY

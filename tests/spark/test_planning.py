@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.arrow.conditions import Comparison, Condition
-from quire.arrow.lane_reader import LaneRange, read
+from quire.arrow.lanes import Comparison, Condition, LaneRange, read
 from quire.destination import Destination, DestinationKind, queue, stream
 from quire.errors import DataLost, InvalidArgument, UnknownDestination
 from quire.spark.lanes import Lanes

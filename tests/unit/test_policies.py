@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from quire.destination import Destination, queue, topic
 from quire.errors import InvalidSettings
 from quire.settings import Policies, Policy
-from quire.settings import policies as module
-from quire.settings.policies import read_policies
+from quire.settings import policy as policy_module
+from quire.settings.policy import read_policies
 
 
 def policies(*entries: dict[str, Any], **base: Any) -> Policies:
@@ -64,7 +64,7 @@ def test_of_two_equal_patterns_the_later_one_wins() -> None:
 
 
 def test_a_policy_is_made_once_and_the_memory_of_them_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CACHED", 2)
+    monkeypatch.setattr(policy_module, "CACHED", 2)
     found = policies({"destination": "a.>", "queue_prefetch": 5})
     first = found.of(queue("a.1"))
     assert found.of(queue("a.1")) is first

@@ -7,7 +7,7 @@ import pytest
 from quire.destination import queue, topic
 from quire.errors import InvalidSettings
 from quire.settings import Composite, Forward
-from quire.settings.composites import read_composites
+from quire.settings.policy import read_composites
 
 
 def test_an_entry_says_what_goes_where() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.settings.kinds import ADDRESS, TEXT, TIME_OF_DAY, duration, size, split_address, unless_none
+from quire.settings.key import ADDRESS, TEXT, TIME_OF_DAY, duration, size, split_address, unless_none
 
 
 @given(st.integers(0, 2**50))

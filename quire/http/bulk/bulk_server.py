@@ -14,10 +14,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from quire.arrow.bulk_requests import LaneStates, ReadRequest, Trailer
-from quire.arrow.columns import COLUMNS, schema_of
 from quire.arrow.failure import Failure
-from quire.arrow.lane_reader import read
+from quire.arrow.lanes import COLUMNS, LaneStates, ReadRequest, Trailer, read, schema_of
 from quire.clock import Clock
 from quire.destination import DestinationKind
 from quire.errors import (

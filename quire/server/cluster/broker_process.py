@@ -19,9 +19,7 @@ from quire.cluster.placement import Placement
 from quire.cluster.view import BrokerRow, ClusterFacts
 from quire.errors import InvalidSettings
 from quire.logs import configure, event
-from quire.security.accounts import ALWAYS, LOCAL_USER
-from quire.security.saved_state import write_secret
-from quire.security.tokens import LOCAL, make_token
+from quire.security.accounts import ALWAYS, LOCAL, LOCAL_USER, make_token, write_secret
 from quire.server.cluster.child import Child
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.nursery import Nursery

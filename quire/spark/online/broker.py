@@ -10,9 +10,7 @@ import msgspec
 import pyarrow as pa
 from pyspark import TaskContext
 
-from quire.arrow.bulk_requests import LaneStates, ReadRequest, Trailer
-from quire.arrow.conditions import Condition
-from quire.arrow.lane_reader import LaneRange
+from quire.arrow.lanes import Condition, LaneRange, LaneStates, ReadRequest, Trailer
 from quire.client.remote_error import remote_error
 from quire.errors import BrokerUnreachable
 from quire.spark.online.credentials import NO_CREDENTIALS, Credentials
@@ -83,7 +81,7 @@ class Broker:
     def read(
         self, part: LaneRange, columns: list[str], conditions: tuple[Condition, ...] = (), *, whole: bool = False
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Read a part of a lane (``quire.arrow.lane_reader.read``). After a failure it goes on where it was."""
+        """Read a part of a lane (``quire.arrow.lanes.read``). After a failure it goes on where it was."""
 
         def batches(rest: LaneRange, wanted: list[str]) -> Iterator[pa.RecordBatch]:
             asked = rest._replace(lane=own_number(rest.lane))

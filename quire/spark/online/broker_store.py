@@ -6,9 +6,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from quire.arrow.bulk_requests import LaneStates
-from quire.arrow.conditions import Condition
-from quire.arrow.lane_reader import LaneRange, read
+from quire.arrow.lanes import Condition, LaneRange, LaneStates, read
 from quire.errors import QuireError
 from quire.spark.online.patience import Patience
 from quire.spark.online.read_on import read_on
@@ -46,7 +44,7 @@ class BrokerStore:
     def read(
         self, part: LaneRange, columns: list[str], conditions: tuple[Condition, ...] = (), *, whole: bool = False
     ) -> Generator[pa.RecordBatch, None, None]:
-        """Read a part of a lane (``quire.arrow.lane_reader.read``). After a failure it goes on where it was."""
+        """Read a part of a lane (``quire.arrow.lanes.read``). After a failure it goes on where it was."""
 
         def batches(rest: LaneRange, wanted: list[str]) -> Iterator[pa.RecordBatch]:
             with open_for_reading(self._url) as (store, _):

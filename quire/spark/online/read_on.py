@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterator
 
 import pyarrow as pa
 
-from quire.arrow.lane_reader import LaneRange
+from quire.arrow.lanes import LaneRange
 from quire.errors import QuireError
 from quire.spark.online.patience import Patience
 

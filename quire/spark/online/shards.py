@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from quire.arrow.bulk_requests import LaneStates
+from quire.arrow.lanes import LaneStates
 from quire.store.base import IDENTITY, LaneState, StoredDestination
 
 LANES = 1 << 32

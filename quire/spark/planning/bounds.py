@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from quire.arrow.conditions import Comparison, Condition
+from quire.arrow.lanes import Comparison, Condition
 from quire.destination import DestinationKind
 from quire.errors import DataLost, InvalidArgument
 from quire.spark.lanes import Lanes

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from math import ceil
 from typing import NamedTuple
 
-from quire.arrow.lane_reader import LaneRange
+from quire.arrow.lanes import LaneRange
 from quire.destination import DestinationKind
 from quire.spark.lanes import Lanes
 from quire.spark.options import Options

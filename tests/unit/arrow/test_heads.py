@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.arrow.heads import Heads
+from quire.arrow.lanes import Heads
 from quire.message import Message, header_lines
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

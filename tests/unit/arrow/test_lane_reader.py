@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.arrow import lane_reader
-from quire.arrow.conditions import Comparison, Condition
-from quire.arrow.lane_reader import LaneRange, read
+from quire.arrow import lanes as lanes_module
+from quire.arrow.lanes import Comparison, Condition, LaneRange, read
 from quire.errors import DataLost, StreamReplaced
 from quire.message import Message
 from quire.store.base import Content, StoreReader, WriteBatch
@@ -66,7 +65,7 @@ def offsets(store: WatchedStore, wanted: LaneRange, *conditions: Condition, whol
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_reader, "PAGE_RECORDS", 7)
+    monkeypatch.setattr(lanes_module, "PAGE_RECORDS", 7)
 
 
 @pytest.mark.slow
@@ -94,7 +93,7 @@ def test_no_batch_is_empty() -> None:
 
 
 def test_a_page_has_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_reader, "PAGE_BYTES", 1000)
+    monkeypatch.setattr(lanes_module, "PAGE_BYTES", 1000)
     batches = list(read(WatchedStore(list(range(1, 10))), part(1, 10), ["offset"]))
     assert [len(batch) for batch in batches] == [2, 2, 2, 2, 1]
 

@@ -4,9 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from quire.arrow.columns import COLUMNS, schema_of
-from quire.arrow.conditions import Comparison, Condition
-from quire.arrow.records import Records
+from quire.arrow.lanes import COLUMNS, Comparison, Condition, Records, schema_of
 from quire.errors import InvalidArgument
 from quire.message import Message
 

@@ -8,8 +8,7 @@ from quire.broker.dead_letter import CAUSE, ORIGIN
 from quire.errors import StoreCorrupt
 from quire.message import Message, header_lines
 from quire.settings import Policies, Policy, Settings
-from quire.settings.composites import read_composites
-from quire.settings.policies import read_policies
+from quire.settings.policy import read_composites, read_policies
 from quire.store.memory import MemoryStore
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from quire.security.passwords import is_right
+from quire.security.authentication import is_right
 from tests.unit.cli.conftest import FakeBroker
 
 Run = Callable[..., Result]

@@ -11,7 +11,7 @@ from quire.broker.dead_letter import dead_letter_destination
 from quire.cluster.placement import SPREAD, Placement
 from quire.destination import Destination, queue, stream, topic
 from quire.settings import Composite, Forward, Policies, Settings
-from quire.settings.policies import read_policies
+from quire.settings.policy import read_policies
 
 PARTS = st.text("ab", min_size=1, max_size=2)
 NAMES = st.lists(PARTS, min_size=1, max_size=3).map(".".join)

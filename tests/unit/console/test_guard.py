@@ -15,7 +15,7 @@ from quire.console.access import Access
 from quire.console.broker_api import BrokerApi
 from quire.console.guard import Guard
 from quire.console.session import Sessions
-from quire.security.account_changes import OF_THE_CONSOLE
+from quire.security.accounts import OF_THE_CONSOLE
 from quire.settings import is_loopback
 from tests.unit.console.fake_broker import FakeBroker, error
 from tests.unit.console.rig import Rig, with_rig

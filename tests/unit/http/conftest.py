@@ -17,8 +17,7 @@ from quire.security import Security
 from quire.server.service import Service
 from quire.store.disk import Disk
 from quire.store.memory import MemoryStore
-from quire.testing.inline import Inline
-from quire.testing.stepped import SteppedBroker
+from quire.testing.stepped import Inline, SteppedBroker
 from tests.unit.broker.harness import settings
 
 MAX_STEPS = 10_000

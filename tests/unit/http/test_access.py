@@ -9,10 +9,8 @@ import pytest
 from quire.errors import QuireError
 from quire.http.app import ENDPOINTS
 from quire.http.endpoint import Endpoint
-from quire.security.saved_state import SavedState
-from quire.security.tokens import Token, make_token
-from quire.settings.rules import read_rules
-from quire.settings.users import read_users
+from quire.security.accounts import SavedState, Token, make_token
+from quire.settings.users import read_rules, read_users
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.http.conftest import Api

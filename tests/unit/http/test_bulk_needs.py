@@ -12,8 +12,8 @@ pytestmark = pytest.mark.slow
 
 READ = """
 from quire.http.bulk import bulk_server
-from quire.arrow.columns import COLUMNS
-from quire.arrow.records import Records
+from quire.arrow.lanes import COLUMNS
+from quire.arrow.lanes import Records
 print(Records([], "stream://events", 0).batch(list(COLUMNS)).num_columns == len(COLUMNS))
 """
 SERVE = "from quire.http.bulk.__main__ import main; sys.exit(main())"

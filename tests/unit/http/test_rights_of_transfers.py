@@ -9,11 +9,9 @@ import pytest
 from quire.errors import AccessRefused
 from quire.management.message_transfer import Choice
 from quire.security import Origin
-from quire.security.saved_state import SavedState
-from quire.security.tokens import make_token
+from quire.security.accounts import SavedState, make_token
 from quire.server.guard import Guard
-from quire.settings.rules import read_rules
-from quire.settings.users import read_users
+from quire.settings.users import read_rules, read_users
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import letter, settings
 from tests.unit.http.conftest import Api

@@ -11,13 +11,12 @@ from quire.destination import Destination
 from quire.errors import QuireError
 from quire.scheduler import Scheduler
 from quire.security import Access, Action, Credentials, Origin, Security
-from quire.security.background import Background
-from quire.security.passwords import hashed
+from quire.security.authentication import hashed
+from quire.security.principal import Background
 from quire.settings import Settings
 from quire.settings.keys import JwtSettings, SecuritySettings, StoreSettings
-from quire.settings.rules import read_rules
-from quire.settings.users import read_users
-from quire.testing.inline import Inline
+from quire.settings.users import read_rules, read_users
+from quire.testing.stepped import Inline
 
 T = TypeVar("T")
 

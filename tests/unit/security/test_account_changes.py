@@ -21,9 +21,8 @@ from quire.errors import (
     UserExists,
 )
 from quire.security import Access, Action, Credentials, Origin, Principal
-from quire.security import account_changes as module
-from quire.security.account_changes import user_of
-from quire.security.saved_state import load_state
+from quire.security import accounts as accounts_module
+from quire.security.accounts import load_state, user_of
 from quire.settings import Settings
 from quire.settings.users import read_user
 from tests.unit.security.security_rig import HERE, READ, Later, Rig, accepted, allow, hash_of, secured, user
@@ -282,8 +281,8 @@ def test_changes_hold_when_they_are_written_one_after_the_other(tmp_path: Path) 
 
 
 def test_there_may_be_so_many_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST", 1)
-    monkeypatch.setattr(module, "MOST_WAITING", 1)
+    monkeypatch.setattr(accounts_module, "MOST", 1)
+    monkeypatch.setattr(accounts_module, "MOST_WAITING", 1)
     changes = changes_of(tmp_path)
     for change, arguments in (
         ("add_user", [[BOB], [replace(BOB, name="c")]]),

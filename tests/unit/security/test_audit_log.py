@@ -6,7 +6,7 @@ import pytest
 
 from quire.destination import DestinationKind
 from quire.errors import AccessRefused
-from quire.security import audit_log
+from quire.security import access as access_module
 from quire.settings import Settings
 from tests.unit.security.security_rig import CREATE, HERE, MANAGE, READ, WRITE, Later, Rig, allow, secured, user
 
@@ -92,7 +92,7 @@ def test_no_older_file_is_kept_if_their_number_is_0(tmp_path: Path) -> None:
 
 
 def test_lines_beyond_the_limit_are_counted_and_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit_log, "MOST_WAITING", 5)
+    monkeypatch.setattr(access_module, "MOST_WAITING", 5)
     files = Later()
     rig = Rig(secured([user("alice")], data=tmp_path), files=files)
     for number in range(10):

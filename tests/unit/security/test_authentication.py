@@ -4,8 +4,7 @@ import pytest
 
 from quire.errors import BrokerBusy, NotAuthenticated, TooManyLogins
 from quire.security import Access, Credentials, Origin, Permission, Proof
-from quire.security.saved_state import SavedState
-from quire.security.tokens import Token, make_token
+from quire.security.accounts import SavedState, Token, make_token
 from quire.settings import Settings
 from tests.unit.security.security_rig import HERE, Later, Rig, accepted, hash_of, secured, user
 

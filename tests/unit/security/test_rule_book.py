@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from quire.destination import DestinationKind
 from quire.security import ANYONE, Action, Permission, Principal, Proof
-from quire.security.rule_book import RuleBook
-from quire.settings.rules import read_rules
+from quire.security.accounts import RuleBook
+from quire.settings.users import read_rules
 from tests.unit.security.security_rig import CREATE, MANAGE, READ, WRITE, allow, deny, is_dead_letter
 
 QUEUE, TOPIC, STREAM = DestinationKind.QUEUE, DestinationKind.TOPIC, DestinationKind.STREAM

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from quire.message import Message, header_lines
 from quire.protocols.openwire.primitives import Typed, write_map
 from quire.selectors import Selector
-from quire.selectors.compiler import Compiler
+from quire.selectors.message_selector import Compiler
 from quire.selectors.parser import parse
 from quire.selectors.values import Value
 from quire.server.openwire.property_lines import property_lines

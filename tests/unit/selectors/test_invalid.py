@@ -4,9 +4,8 @@ import pytest
 
 from quire.errors import InvalidSelector
 from quire.selectors import Selector, selector
-from quire.selectors.lexer import MAX_LENGTH, MAX_NAME
-from quire.selectors.like import MAX_PATTERN
-from quire.selectors.parser import MAX_NESTING, MAX_PATTERNS
+from quire.selectors.parser import MAX_LENGTH, MAX_NAME, MAX_NESTING, MAX_PATTERNS
+from quire.selectors.values import MAX_PATTERN
 from tests.unit.selectors.asking import ask, evaluate
 
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.message import Message
-from quire.selectors import Selector, like
-from quire.selectors.like import LikePattern
-from quire.selectors.values import Value
+from quire.selectors import Selector
+from quire.selectors import values as values_module
+from quire.selectors.values import LikePattern, Value
 from tests.unit.selectors.asking import ask
 
 
@@ -112,11 +112,11 @@ def naive(pattern: str, text: str) -> bool:
     return len(text) in reached
 
 
-@pytest.mark.parametrize("quick", [0, like.QUICK])
+@pytest.mark.parametrize("quick", [0, values_module.QUICK])
 @given(pattern=st.text("ab_%", max_size=12), text=st.text("ab\n", max_size=14))
 def test_like_is_what_the_standard_says(pattern: str, text: str, quick: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(like, "QUICK", quick)
+        patch.setattr(values_module, "QUICK", quick)
         assert LikePattern(pattern, None).matches(text) is naive(pattern, text)
 
 

@@ -3,10 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
-from quire.security.saved_state import SavedState
-from quire.security.tokens import Token, make_token
-from quire.settings.rules import read_rules
-from quire.settings.users import read_users
+from quire.security.accounts import SavedState, Token, make_token
+from quire.settings.users import read_rules, read_users
 from quire.testing.stepped import SteppedBroker
 
 ALL = ["read", "write", "create", "manage"]

@@ -7,11 +7,11 @@ import pytest
 
 from quire.protocols.stomp import similar_heads
 from quire.security import Access, Credentials, Origin
-from quire.security.saved_state import SavedState
+from quire.security.accounts import SavedState
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.visitor import Visitor
 from quire.settings import LimitSettings
-from quire.settings.rules import read_rules
+from quire.settings.users import read_rules
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import settings
 from tests.unit.server.rights import end_proofs, secure

@@ -11,7 +11,7 @@ from quire.broker.schedule import SENDER
 from quire.errors import StoreFull
 from quire.protocols.openwire.primitives import Tag, Typed, write_map
 from quire.security import Origin, Principal, Proof
-from quire.settings.rules import read_rules
+from quire.settings.users import read_rules
 from tests.unit.broker.harness import settings
 from tests.unit.http.conftest import Api
 from tests.unit.server.openwire.rig import OpenWireClient, Rig

@@ -1,6 +1,6 @@
 """Lanes of the shards of a cluster under numbers of their own."""
 
-from quire.arrow.bulk_requests import LaneStates
+from quire.arrow.lanes import LaneStates
 from quire.spark.online.shards import joined, own_number, shard_of
 from quire.store.base import IDENTITY, LaneState, StoredDestination
 

@@ -12,8 +12,8 @@ from quire.store.base import Delivery, StoredDestination, StoreReader, WriteBatc
 from quire.store.lmdb import LmdbStore
 from quire.store.lmdb_lane import LANE
 from quire.store.pages import KEY
-from quire.testing.store_case import PLENTY, append, fill, remove
 from quire.testing.store_model import make_message
+from quire.testing.store_suite import PLENTY, append, fill, remove
 
 Read = Callable[[StoreReader], object]
 

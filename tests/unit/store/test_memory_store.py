@@ -4,8 +4,8 @@ import pytest
 
 from quire.store.base import StoredDestination, WriteBatch
 from quire.store.memory import MemoryStore
-from quire.testing.store_case import PLENTY, append, remove, sequences
 from quire.testing.store_model import make_message
+from quire.testing.store_suite import PLENTY, append, remove, sequences
 
 
 @pytest.fixture

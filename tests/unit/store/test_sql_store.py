@@ -13,8 +13,8 @@ from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreOutdated, Sto
 from quire.store.base import FORMAT_VERSION, Expiration, LaneState, Sync, WriteBatch
 from quire.store.sql.sqlite import Sqlite
 from quire.store.sql.store import SqlStore
-from quire.testing.store_case import PLENTY, append, fill, remove, sequences
 from quire.testing.store_model import make_message
+from quire.testing.store_suite import PLENTY, append, fill, remove, sequences
 
 
 @pytest.fixture

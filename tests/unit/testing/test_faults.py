@@ -13,8 +13,8 @@ from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
 from quire.store.sql.store import SqlStore
 from quire.testing.faults import FaultyStore, Point, io_error, no_space, tear
-from quire.testing.store_case import append
 from quire.testing.store_model import make_message
+from quire.testing.store_suite import append
 
 
 @pytest.fixture(params=["lmdb", "sqlite"])

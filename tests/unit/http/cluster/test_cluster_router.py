@@ -13,9 +13,9 @@ from quire.http.app import ENDPOINTS
 from quire.http.cluster.relayed_request import HEADER, VALID, signed
 from quire.http.endpoint import Endpoint
 from quire.security import Origin
-from quire.security.saved_state import SavedState
+from quire.security.accounts import SavedState
 from quire.settings import User
-from quire.settings.rules import read_rules
+from quire.settings.users import read_rules
 from tests.unit.http.cluster.conftest import SHARDS, Cluster
 from tests.unit.http.sample_requests import Running, sample_request
 

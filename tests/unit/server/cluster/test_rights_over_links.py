@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from quire.security.saved_state import SavedState
-from quire.settings.rules import read_rules
-from quire.settings.users import read_users
+from quire.security.accounts import SavedState
+from quire.settings.users import read_rules, read_users
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from quire.testing.stepped_cluster import SteppedCluster
 from tests.unit.server.rights import deny_writes, secure
