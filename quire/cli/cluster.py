@@ -1,15 +1,14 @@
 """``quire cluster``: start a broker of a cluster, look at the cluster, move shards."""
 
-import os
 from pathlib import Path
 
 import click
 
 from quire.cli.api import Api, broker_verb, path
+from quire.cli.broker import run_with_shards
 from quire.cli.config import setting_flags
 from quire.cli.output import Output, columns, output_option
 from quire.destination import written
-from quire.settings import load
 
 BROKER_COLUMNS = columns(
     "name:Broker", "stomp:STOMP", "openwire:OpenWire", "http:HTTP", "shards", "standing_by", "leaving",
@@ -35,12 +34,7 @@ def start(context: click.Context, file: Path | None, flags: dict[str, object]) -
 
     SIGINT or SIGTERM makes it leave: others take its shards first. A second one stops it at once.
     """
-    settings = load(file, os.environ, flags)
-    # The broker's own modules are needed by this verb alone.
-    from quire.http.console_launcher import ConsoleLauncher
-    from quire.server.cluster.broker_process import run
-
-    context.exit(run(settings, file, flags, "quire.http.shard", ConsoleLauncher(settings)))
+    context.exit(run_with_shards(file, flags))
 
 
 @cluster.command()

@@ -1,16 +1,20 @@
 """The database of a cluster: who its brokers are, who owns which shard, what is pinned.
 
+Brokers on several machines have it in PostgreSQL. A broker that runs several shards on one machine is a cluster of one,
+and has it in a file of SQLite beside its stores: nobody else can have its name, so it waits for no lease of its own.
+
 All calls wait for the server, so they are made on a thread. What is here decides nothing about messages: the lock of a
 shard's store does.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from sqlalchemy import Connection, create_engine, delete, extract, func, or_, select, update
-from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.engine import make_url
+from sqlalchemy import Connection, Engine, Table, create_engine, delete, event, extract, func, or_, select, true, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
@@ -26,17 +30,16 @@ ANSWER_LIMIT = 2
 """How long the server may take to connect or to answer, in seconds."""
 
 _FORMING = 0x51756963
-_NOW = extract("epoch", func.clock_timestamp())
 
 
 class Directory:
     """The tables of one cluster.
 
     Args:
-        url: the database of the cluster, ``postgresql://...``.
+        url: the database of the cluster: ``postgresql://...``, or ``sqlite:///...`` of a cluster of one broker.
 
     Raises:
-        InvalidSettings: the URL is not one of PostgreSQL.
+        InvalidSettings: the URL is of neither.
     """
 
     def __init__(self, url: str) -> None:
@@ -44,12 +47,17 @@ class Directory:
             place = make_url(url)
         except ArgumentError as error:  # its text may show the password
             raise _no_postgresql() from error
-        if place.get_backend_name() not in ("postgresql", "postgres"):
+        self._is_local = place.get_backend_name() == "sqlite"
+        self._insert: Callable[[Table], Any]
+        if self._is_local:
+            self._engine, self._insert = _local_engine(place), sqlite.insert
+            self._now = func.julianday("now") * 86_400.0 - _JULIAN
+        elif place.get_backend_name() in ("postgresql", "postgres"):
+            self._engine, self._insert = _server_engine(place), postgresql.insert
+            self._now = extract("epoch", func.clock_timestamp())
+        else:
             raise _no_postgresql()
-        place = place.set(drivername="postgresql+psycopg").difference_update_query(["schema"])
-        timeouts = {"connect_timeout": ANSWER_LIMIT, "tcp_user_timeout": ANSWER_LIMIT * 1000}
-        self._engine = create_engine(place, connect_args=timeouts, pool_size=1, max_overflow=1, pool_pre_ping=True)
-        self.shown_url = place.render_as_string(hide_password=True)
+        self.shown_url = self._engine.url.render_as_string(hide_password=True)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -62,11 +70,13 @@ class Directory:
             stores: the databases of the shards of a new cluster.
         """
         with self._transaction() as connection:
-            connection.execute(select(func.pg_advisory_xact_lock(_FORMING)))
-            connection.execute(CreateSchema(SCHEMA, if_not_exists=True))
+            if not self._is_local:
+                connection.execute(select(func.pg_advisory_xact_lock(_FORMING)))
+                connection.execute(CreateSchema(SCHEMA, if_not_exists=True))
             tables.metadata.create_all(connection)
-            values = {"shards": shards, "secret": secrets.token_bytes(32), "stores": " ".join(stores), "formed": _NOW}
-            connection.execute(insert(tables.cluster).values(id=1, **values).on_conflict_do_nothing())
+            facts = {"shards": shards, "secret": secrets.token_bytes(32), "stores": " ".join(stores)}
+            new = self._insert(tables.cluster).values(id=1, formed=self._now, **facts)
+            connection.execute(new.on_conflict_do_nothing())
             row = connection.execute(select(tables.cluster)).one()
         return ClusterFacts(row.shards, bytes(row.secret), tuple(row.stores.split()))
 
@@ -90,17 +100,18 @@ class Directory:
         values = {
             "run": row.run, "stomp": row.stomp, "openwire": row.openwire, "http": row.http, "version": row.version,
             "placement": row.placement, "standing_by": " ".join(map(str, sorted(row.standing_by))),
-            "expires": _NOW + LEASE,
+            "expires": self._now + LEASE,
         }  # fmt: skip
-        again = insert(table).values(name=row.name, leaving=row.leaving, **values)
+        again = self._insert(table).values(name=row.name, leaving=row.leaving, **values)
         # A broker that starts anew does not leave any more; an operator may have told a running one to.
         leaving = (table.c.leaving & (table.c.run == row.run)) | again.excluded.leaving
         renewal = again.on_conflict_do_update(
             index_elements=["name"], set_={**values, "leaving": leaving},
-            where=or_(table.c.run == row.run, table.c.expires < _NOW),
+            where=true() if self._is_local else or_(table.c.run == row.run, table.c.expires < self._now),
         )  # fmt: skip
         with self._transaction() as connection:
-            _check_placement(connection, row)
+            if not self._is_local:
+                self._check_placement(connection, row)
             return connection.execute(renewal.returning(table.c.name)).first() is not None
 
     def remove(self, row: BrokerRow) -> None:
@@ -112,7 +123,7 @@ class Directory:
     def read(self) -> View:
         """All brokers that live, all shards, all pins."""
         with self._transaction() as connection:
-            living = connection.execute(select(tables.brokers).where(tables.brokers.c.expires >= _NOW)).all()
+            living = connection.execute(select(tables.brokers).where(tables.brokers.c.expires >= self._now)).all()
             owned = connection.execute(select(tables.shards)).all()
             pinned = connection.execute(select(tables.pins)).all()
         return View(
@@ -126,9 +137,9 @@ class Directory:
         table = tables.shards
         values = {
             "broker": row.broker, "epoch": row.epoch, "address": row.address, "http": row.http, "pid": row.pid,
-            "since": _NOW,
+            "since": self._now,
         }  # fmt: skip
-        new = insert(table).values(shard=row.shard, preferred="", **values)
+        new = self._insert(table).values(shard=row.shard, preferred="", **values)
         taken = new.on_conflict_do_update(index_elements=["shard"], set_=values, where=table.c.epoch <= row.epoch)
         with self._transaction() as connection:
             return connection.execute(taken.returning(table.c.shard)).first() is not None
@@ -143,7 +154,7 @@ class Directory:
     def pin(self, row: PinRow) -> None:
         """A shard has given a placement key to another one; nothing if a later version is known."""
         table = tables.pins
-        new = insert(table).values(row._asdict())
+        new = self._insert(table).values(row._asdict())
         later = new.on_conflict_do_update(
             index_elements=["key"], set_=row._asdict(), where=table.c.version < row.version
         )  # fmt: skip
@@ -153,8 +164,8 @@ class Directory:
     def prefer(self, shard: int, broker: str) -> None:
         """An operator wants a shard at a broker; an empty name: at any."""
         table = tables.shards
-        values = {"broker": "", "epoch": 0, "address": "", "http": "", "pid": 0, "since": _NOW}
-        new = insert(table).values(shard=shard, preferred=broker, **values)
+        values = {"broker": "", "epoch": 0, "address": "", "http": "", "pid": 0, "since": self._now}
+        new = self._insert(table).values(shard=shard, preferred=broker, **values)
         with self._transaction() as connection:
             connection.execute(new.on_conflict_do_update(index_elements=["shard"], set_={"preferred": broker}))
 
@@ -165,7 +176,7 @@ class Directory:
             UnknownBroker: no broker of this name lives.
         """
         table = tables.brokers
-        living = (table.c.name == broker) & (table.c.expires >= _NOW)
+        living = (table.c.name == broker) & (table.c.expires >= self._now)
         with self._transaction() as connection:
             if not connection.execute(update(table).where(living).values(leaving=True)).rowcount:
                 raise UnknownBroker(f"no broker {broker!r} lives in the cluster", broker=broker)
@@ -174,7 +185,8 @@ class Directory:
     def _transaction(self) -> Iterator[Connection]:
         try:
             with self._engine.begin() as connection:
-                connection.exec_driver_sql(f"SET LOCAL statement_timeout TO '{ANSWER_LIMIT}s'")
+                if not self._is_local:
+                    connection.exec_driver_sql(f"SET LOCAL statement_timeout TO '{ANSWER_LIMIT}s'")
                 yield connection
         except QuireError:
             raise
@@ -183,21 +195,45 @@ class Directory:
             text = f"the database of the cluster, {self.shown_url}, does not answer: {reason}"
             raise StoreUnreachable(text, url=self.shown_url) from error
 
+    def _check_placement(self, connection: Connection, row: BrokerRow) -> None:
+        """Refuse a broker that is about to join those who place destinations otherwise: each would look elsewhere."""
+        table = tables.brokers.c
+        lives = (table.name == row.name) & (table.run == row.run) & (table.expires >= self._now)
+        if connection.execute(select(table.name).where(lives)).first() is not None:
+            return
+        connection.execute(select(func.pg_advisory_xact_lock(_FORMING)))  # no two join at once
+        others = (table.name != row.name) & (table.expires >= self._now) & (table.placement != row.placement)
+        if (other := connection.execute(select(table.name).where(others)).first()) is not None:
+            text = (
+                f"broker {other.name!r} has other settings of destinations: [virtual], [[composites]] and the policies"
+                " of dead letters must be the same at all brokers of a cluster; to change them, stop all brokers"
+            )
+            raise InvalidSettings(text, key="virtual")
 
-def _check_placement(connection: Connection, row: BrokerRow) -> None:
-    """Refuse a broker that is about to join those who place destinations otherwise: each would look elsewhere."""
-    table = tables.brokers.c
-    lives = (table.name == row.name) & (table.run == row.run) & (table.expires >= _NOW)
-    if connection.execute(select(table.name).where(lives)).first() is not None:
-        return
-    connection.execute(select(func.pg_advisory_xact_lock(_FORMING)))  # no two join at once
-    others = (table.name != row.name) & (table.expires >= _NOW) & (table.placement != row.placement)
-    if (other := connection.execute(select(table.name).where(others)).first()) is not None:
-        text = (
-            f"broker {other.name!r} has other settings of destinations: [virtual], [[composites]] and the policies of"
-            " dead letters must be the same at all brokers of a cluster; to change them, stop all brokers"
-        )
-        raise InvalidSettings(text, key="virtual")
+
+_JULIAN = 2_440_587.5 * 86_400.0  # the epoch, in seconds of SQLite's calendar
+
+
+def _server_engine(place: URL) -> Engine:
+    place = place.set(drivername="postgresql+psycopg").difference_update_query(["schema"])
+    timeouts = {"connect_timeout": ANSWER_LIMIT, "tcp_user_timeout": ANSWER_LIMIT * 1000}
+    return create_engine(place, connect_args=timeouts, pool_size=1, max_overflow=1, pool_pre_ping=True)
+
+
+def _local_engine(place: URL) -> Engine:
+    """A file whose writers wait for each other. SQLite knows no schemas."""
+    engine = create_engine(
+        place.set(drivername="sqlite+pysqlite"), connect_args={"timeout": ANSWER_LIMIT},
+        execution_options={"schema_translate_map": {SCHEMA: None}},
+    )  # fmt: skip
+    event.listen(engine, "connect", _leave_transactions)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    return engine
+
+
+def _leave_transactions(connection: Any, _: object) -> None:
+    """Have the driver begin no transactions by itself."""
+    connection.isolation_level = None
 
 
 def _no_postgresql() -> InvalidSettings:

@@ -44,6 +44,11 @@ class BrokerSettings:
     """Section ``broker``."""
 
     name: str = _key("quire", TEXT, "The broker's name, in its status and its metrics.")
+    shards: int = _key(
+        0, count(0),
+        "In how many shards the broker keeps its destinations on this machine: each is a process with an embedded "
+        "store of its own. 0: as many as the data directory has; 1 in a new one.",
+    )  # fmt: skip
     expiry_interval: float = _key(1.0, duration(0.001), "How often the broker looks for expired messages.")
     max_destinations: int = _key(
         50_000,

@@ -5,14 +5,20 @@ import os
 from pathlib import Path
 
 _OWNER_BYTES = 1000
+_EPOCH_BYTES = 20
 
 
 class FileLock:
-    """A lock on a file with its owner's name; never deleted (others wait for it) nor truncated (a full disk)."""
+    """A lock on a file with its owner's name; never deleted (others wait for it) nor truncated (a full disk).
+
+    Attributes:
+        epoch: counts the owners: each one has a later epoch than all before; 0 before it is ours.
+    """
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._file: int | None = None
+        self.epoch = 0
 
     @property
     def is_ours(self) -> bool:
@@ -37,11 +43,14 @@ class FileLock:
                 return False
             raise
         try:
-            os.pwrite(file, _padded(owner), 0)
+            known = os.pread(file, _EPOCH_BYTES, _OWNER_BYTES)  # of older versions there is none
+            epoch = int(known) + 1 if known.isdigit() else 1
+            os.pwrite(file, _padded(owner) + b"%0*d" % (_EPOCH_BYTES, epoch), 0)
+            os.fsync(file)  # or after a loss of power a later owner could have the same epoch
         except OSError as error:
             os.close(file)
             raise OSError(error.errno, error.strerror, str(self._path)) from error
-        self._file = file
+        self._file, self.epoch = file, epoch
         return True
 
     def release(self) -> None:
@@ -76,6 +85,11 @@ class FileLocked:
 
     def lock_owner(self) -> str:
         return self._lock.owner()
+
+    @property
+    def lock_epoch(self) -> int:
+        """Counts the owners of the lock."""
+        return self._lock.epoch
 
     def check_lock(self) -> bool:
         """A file lock lasts as long as the process."""

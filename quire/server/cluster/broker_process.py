@@ -1,4 +1,4 @@
-"""The process of a broker in a cluster: its signals, its ports, and what it says of itself."""
+"""The process of a broker that has shards, one in a cluster or alone on its machine: its signals and its ports."""
 
 import asyncio
 import json
@@ -17,20 +17,22 @@ from quire.clock import Clock, SystemClock
 from quire.cluster.directory import Directory
 from quire.cluster.placement import Placement
 from quire.cluster.view import BrokerRow, ClusterFacts
-from quire.errors import InvalidSettings
+from quire.errors import InvalidSettings, StoreLocked
 from quire.logs import configure, event
 from quire.security.accounts import ALWAYS, LOCAL, LOCAL_USER, make_token, write_secret
 from quire.server.cluster.child import Child
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.nursery import Nursery
 from quire.server.cluster.shard_messages import Given, News, Prepare, Running
-from quire.server.cluster.shard_places import serve_shard
+from quire.server.cluster.shard_places import EMBEDDED, serve_shard
 from quire.server.cluster.supervisor import Supervisor, waited_for
 from quire.server.listener import address_of, advertised, bound
 from quire.server.process import allow_connections, loop_factory, write_whole
+from quire.server.service import telling_of_files
 from quire.server.service_manager import ServiceManager
 from quire.settings import Settings, broker_file, local_host, local_token_file, split_address
 from quire.store.disk import PRIVATE
+from quire.store.filelock import FileLock
 
 PORTS = ("stomp.address", "openwire.address", "http.address")
 
@@ -60,9 +62,10 @@ class BrokerProcess:
         self, settings: Settings, file: Path | None, flags: dict[str, Any], module: str, console: Console
     ) -> None:
         if settings.security.enabled and not settings.users and not settings.jwt.issuer:
-            text = "the users of a cluster are in the settings file: write [[users]], or set jwt.issuer"
+            text = "the users of a broker with shards are in the settings file: write [[users]], or set jwt.issuer"
             raise InvalidSettings(text, key="users")
         self._settings = settings
+        self._is_local = settings.cluster.store.startswith("sqlite:")
         self._file = file
         self._flags = flags
         self._nursery = Nursery(module)
@@ -72,15 +75,19 @@ class BrokerProcess:
         _, self._local_token = make_token(LOCAL_USER, 0, ALWAYS, id=LOCAL)
         self._addresses: dict[str, str] = {}
         self._is_announced = False
+        self._shards = 0
 
     async def run(self) -> None:
         """Until it has left the cluster."""
         settings, clock = self._settings, SystemClock()
         with ExitStack() as closing:
+            if self._is_local:
+                closing.callback(_locked(settings).release)
             directory = Directory(settings.cluster.store)
             closing.callback(directory.close)
             if (facts := await self._formed(directory, clock)) is None:
                 return
+            self._shards = facts.shards
             for key, address in zip(PORTS, self._written_addresses(), strict=True):
                 port = bound(address, is_shared=True)  # kept for the processes of shards, which listen there
                 closing.callback(port.close)
@@ -100,7 +107,7 @@ class BrokerProcess:
                 self._manager.end()
                 broker_file(settings.store.data).unlink(missing_ok=True)
                 local_token_file(settings.store.data).unlink(missing_ok=True)
-        event("broker.stopped", "Stopped. Everything confirmed is in the database.")
+        event("broker.stopped", "Stopped. Everything confirmed is stored.")
 
     async def _formed(self, directory: Directory, clock: Clock) -> ClusterFacts | None:
         """What the cluster has, once its database answers; None if the broker is to stop meanwhile."""
@@ -115,9 +122,12 @@ class BrokerProcess:
 
     def _form(self, directory: Directory) -> ClusterFacts:
         cluster = self._settings.cluster
-        stores = tuple(cluster.stores.split()) or (cluster.store,)
+        stores = (EMBEDDED,) if self._is_local else tuple(cluster.stores.split()) or (cluster.store,)
         facts = directory.form(cluster.shards, stores)
-        if (cluster.shards, stores) != (facts.shards, facts.stores):
+        if self._is_local and self._settings.broker.shards not in (0, facts.shards):
+            text = f"{self._settings.store.data} has {facts.shards} shards: leave broker.shards out, or set it to that"
+            raise InvalidSettings(text, key="broker.shards", value=self._settings.broker.shards)
+        if not self._is_local and (cluster.shards, stores) != (facts.shards, facts.stores):
             text = f"the cluster was formed with {facts.shards} shards in {len(facts.stores)} databases: that stays"
             event("cluster.formed-otherwise", text, shards=facts.shards)
         return facts
@@ -173,9 +183,10 @@ class BrokerProcess:
         facts = {"pid": os.getpid(), "stomp": stomp, "openwire": openwire, "http": http, "scheme": scheme}
         write_whole(broker_file(data), json.dumps(facts))
         self._console.start(http)
+        what = f"with {self._shards} shards" if self._is_local else f"broker {self._name} of a cluster"
         event(
             "broker.started",
-            f"Quire {__version__} is running, broker {self._name} of a cluster.\n"
+            f"Quire {__version__} is running, {what}.\n"
             f"  STOMP     {stomp}\n"
             f"  OpenWire  {openwire}\n"
             f"  HTTP      {scheme}://{http}\n"
@@ -184,6 +195,21 @@ class BrokerProcess:
         )  # fmt: skip
         self._manager.tell("READY=1", f"STATUS=Serving STOMP on {stomp}.")
         self._manager.beat()
+
+
+def _locked(settings: Settings) -> FileLock:
+    """The lock of a data directory with shards, taken.
+
+    Raises:
+        StoreLocked: another broker has it.
+    """
+    data = Path(settings.store.data)
+    with telling_of_files():
+        data.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(data / "shards.lock")
+        if not lock.acquire(f"process {os.getpid()} on host {socket.gethostname()}"):
+            raise StoreLocked(f"{lock.owner()} uses the data directory {data}", owner=lock.owner(), url=str(data))
+    return lock
 
 
 def run(settings: Settings, file: Path | None, flags: dict[str, Any], module: str, console: Console) -> int:

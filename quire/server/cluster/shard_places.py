@@ -3,8 +3,48 @@
 from pathlib import Path
 
 from quire.cluster.cluster_map import FRONT
+from quire.errors import InvalidSettings
 from quire.server.cluster.shard_messages import Serve
-from quire.settings import Settings, split_address
+from quire.settings import Settings, split_address, store_url
+from quire.store.urls import store_exists
+
+EMBEDDED = "embedded"
+"""Stands for the databases of the shards of one machine: each has an embedded store of its own."""
+
+
+def local_directory(settings: Settings) -> Path:
+    """The file that says how many shards a data directory has, and where they are."""
+    return Path(settings.store.data) / "shards.db"
+
+
+def local_flags(settings: Settings) -> dict[str, object]:
+    """The settings that make a broker one of several shards on this machine; none for a broker that is one process.
+
+    Raises:
+        InvalidSettings: what the data directory has does not fit the settings.
+    """
+    place, wanted = local_directory(settings), settings.broker.shards
+    if not place.exists() and wanted <= 1:
+        return {}
+    url = store_url(settings)
+    if url.startswith("postgres"):
+        text = (
+            "shards of one machine have embedded stores: with PostgreSQL, set cluster.store and run quire cluster start"
+        )
+        raise InvalidSettings(text, key="broker.shards", value=wanted)
+    if not place.exists() and url != "memory:" and store_exists(url):
+        text = f"{settings.store.data} has a store of one process: quire store split --shards {wanted} divides it"
+        raise InvalidSettings(text, key="broker.shards", value=wanted)
+    return {
+        "cluster.store": f"sqlite:///{place.resolve()}",
+        "cluster.shards": max(wanted, 1),
+        "cluster.name": settings.broker.name,
+    }
+
+
+def local_shard_url(url: str, shard: int) -> str:
+    """The URL of the embedded store of a shard; ``url`` is that of the settings, empty for the data directory's."""
+    return url if url in ("", "memory:") else f"{url}-shard-{shard}"
 
 
 def serve_shard(settings: Settings, stores: tuple[str, ...], shard: int, addresses: dict[str, str]) -> Serve:
@@ -23,7 +63,8 @@ def serve_shard(settings: Settings, stores: tuple[str, ...], shard: int, address
     else:
         name = f"shard-{shard}"
         backups = str(Path(settings.backup.directory) / name)
-        url = shard_url(stores[shard % len(stores)], shard)
+        is_local = stores == (EMBEDDED,)
+        url = local_shard_url(settings.store.url, shard) if is_local else shard_url(stores[shard % len(stores)], shard)
         flags |= {"store.url": url, "store.data": str(data / name), "backup.directory": backups}
         flags |= {"bulk.address": _bulk_address(settings, shard)}
     host, port = split_address(settings.cluster.address)

@@ -98,6 +98,11 @@ class SqlStore(Store):
         with self._translating():
             return self.backend.lock_owner()
 
+    @property
+    def lock_epoch(self) -> int:
+        """Counts the owners of the lock."""
+        return self.backend.lock_epoch
+
     def check_lock(self) -> bool:
         return self.backend.check_lock()
 
