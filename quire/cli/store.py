@@ -277,3 +277,24 @@ def migrate(url: str, output: Output, dry_run: bool, backup: bool) -> None:
     else:
         sentence = report.sentence("would migrate" if dry_run else "migrated")
     output.done(sentence, report._asdict() | {"steps": list(report.steps), "dry_run": dry_run})
+
+
+@store.command()
+@click.option("--shards", type=click.IntRange(2), required=True, metavar="N", help="How many shards there will be.")
+@click.option("--config", "file", type=click.Path(path_type=Path), metavar="FILE", help="A settings file (TOML).")
+@click.option("--data", metavar="DIR", help=KEYS["store.data"].text)
+@click.option("--store", "url", metavar="URL", help=KEYS["store.url"].text)
+@output_option
+@click.pass_obj
+def split(output: Output, shards: int, file: Path | None, data: str | None, url: str | None) -> None:
+    """Divide a store among shards: the broker then runs as so many processes.
+
+    What the store has stays at shard 0. New destinations are spread over all shards.
+    """
+    from quire.server.cluster.store_split import split as split_store
+
+    settings = load(file, os.environ, {"store.data": data, "store.url": url, "insecure": True})
+    with private_files():
+        pinned = split_store(settings, shards)
+    result = {"shards": shards, "pinned": pinned}
+    output.done(f"the store has {shards} shards; {pinned} destinations of others are pinned to shard 0", result)

@@ -159,7 +159,7 @@ class BrokerProcess:
             supervisor.wake()
 
         def serve(shard: int) -> Any:
-            return serve_shard(self._settings, facts.stores, shard, self._addresses)
+            return serve_shard(self._settings, facts.stores, facts.shards, shard, self._addresses)
 
         return Child(self._nursery, prepare, serve, reported, ended)
 

@@ -34,6 +34,11 @@ _write = msgspec.msgpack.encode
 _read = msgspec.msgpack.Decoder(PinRow).decode
 
 
+def mark_of(row: PinRow) -> tuple[str, bytes]:
+    """The mark that keeps a pin: its key, its value."""
+    return MARK + blake2b(row.key.encode(), digest_size=16).hexdigest(), _write(row)
+
+
 class KeptPins:
     """The pins of one shard.
 
@@ -136,7 +141,7 @@ class KeptPins:
         self._broker.core.hurry()
 
     def _keep(self, row: PinRow) -> None:
-        self._broker.core.set_mark(MARK + blake2b(row.key.encode(), digest_size=16).hexdigest(), _write(row))
+        self._broker.core.set_mark(*mark_of(row))
         self._map.keep({row.key: Pin(row.shard, row.version)})
 
     def _check_place(self, destination: Destination) -> None:

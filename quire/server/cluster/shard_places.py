@@ -17,42 +17,51 @@ def local_directory(settings: Settings) -> Path:
     return Path(settings.store.data) / "shards.db"
 
 
+def local_database(settings: Settings) -> str:
+    """The URL of the database in which a broker keeps what there is to know of its shards."""
+    return f"sqlite:///{local_directory(settings).resolve()}"
+
+
 def local_flags(settings: Settings) -> dict[str, object]:
     """The settings that make a broker one of several shards on this machine; none for a broker that is one process.
 
     Raises:
         InvalidSettings: what the data directory has does not fit the settings.
     """
-    place, wanted = local_directory(settings), settings.broker.shards
-    if not place.exists() and wanted <= 1:
+    is_formed, wanted = local_directory(settings).exists(), settings.broker.shards
+    if not is_formed and wanted <= 1:
         return {}
-    url = store_url(settings)
+    url, data = store_url(settings), settings.store.data
     if url.startswith("postgres"):
-        text = (
-            "shards of one machine have embedded stores: with PostgreSQL, set cluster.store and run quire cluster start"
-        )
+        text = "shards of one machine have embedded stores: with PostgreSQL, set cluster.store: quire cluster start"
         raise InvalidSettings(text, key="broker.shards", value=wanted)
-    if not place.exists() and url != "memory:" and store_exists(url):
-        text = f"{settings.store.data} has a store of one process: quire store split --shards {wanted} divides it"
+    if url != "memory:" and store_exists(url):
+        what = "was not divided to its end" if is_formed else "is of one process"
+        text = f"the store in {data} {what}: divide it with quire store split --shards {max(wanted, 2)}"
         raise InvalidSettings(text, key="broker.shards", value=wanted)
-    return {
-        "cluster.store": f"sqlite:///{place.resolve()}",
-        "cluster.shards": max(wanted, 1),
-        "cluster.name": settings.broker.name,
-    }
+    flags = {"cluster.store": local_database(settings), "cluster.name": settings.broker.name}
+    return flags | {"cluster.shards": max(wanted, 1)}
 
 
-def local_shard_url(url: str, shard: int) -> str:
-    """The URL of the embedded store of a shard; ``url`` is that of the settings, empty for the data directory's."""
-    return url if url in ("", "memory:") else f"{url}-shard-{shard}"
+def local_shard_url(settings: Settings, shard: int) -> str:
+    """The URL of the embedded store of a shard."""
+    url = settings.store.url
+    if url == "memory:":
+        return url
+    if not url:
+        return (Path(settings.store.data) / f"shard-{shard}" / "store").resolve().as_uri().replace("file:", "lmdb:", 1)
+    return f"{url}-shard-{shard}"
 
 
-def serve_shard(settings: Settings, stores: tuple[str, ...], shard: int, addresses: dict[str, str]) -> Serve:
+def serve_shard(
+    settings: Settings, stores: tuple[str, ...], shards: int, shard: int, addresses: dict[str, str]
+) -> Serve:  # fmt: skip
     """What the process of a shard is told.
 
     Args:
         settings: those of the broker.
         stores: the databases of the shards, used in turn.
+        shards: how many there are.
         shard: its number; ``FRONT`` for none.
         addresses: where clients reach the broker, by the key of the setting.
     """
@@ -64,13 +73,21 @@ def serve_shard(settings: Settings, stores: tuple[str, ...], shard: int, address
         name = f"shard-{shard}"
         backups = str(Path(settings.backup.directory) / name)
         is_local = stores == (EMBEDDED,)
-        url = local_shard_url(settings.store.url, shard) if is_local else shard_url(stores[shard % len(stores)], shard)
+        url = local_shard_url(settings, shard) if is_local else shard_url(stores[shard % len(stores)], shard)
         flags |= {"store.url": url, "store.data": str(data / name), "backup.directory": backups}
+        if is_local:
+            flags |= _shares(settings, shards)
         flags |= {"bulk.address": _bulk_address(settings, shard)}
     host, port = split_address(settings.cluster.address)
     host = f"[{host}]" if ":" in host else host
     first = port + 2 * (shard + 1) if port else 0  # the front has the first two
     return Serve(shard, flags, f"{host}:{first}", f"{host}:{first + 1 if port else 0}")
+
+
+def _shares(settings: Settings, shards: int) -> dict[str, object]:
+    """The share of each shard of one machine in what one broker may use of it."""
+    limits = {"memory.limit": settings.memory.limit, "spool.limit": settings.spool.limit}
+    return {key: max(limit // shards, 1) for key, limit in limits.items()}
 
 
 def _bulk_address(settings: Settings, shard: int) -> str:
