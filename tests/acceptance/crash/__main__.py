@@ -16,8 +16,9 @@ def main() -> None:
     parser.add_argument("--store", choices=["lmdb", "sqlite"], default="lmdb")
     parser.add_argument("--sync", choices=["always", "interval", "never"], default="always")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    parser.add_argument("--shards", type=int, default=1)
     options = parser.parse_args()
-    plan = Plan(options.store, options.rounds, options.seed, options.sync)
+    plan = Plan(options.store, options.rounds, options.seed, options.sync, options.shards)
     with tempfile.TemporaryDirectory(prefix="quire-crash-") as directory:
         print(f"{plan} in {directory}", flush=True)
         asyncio.run(run_rounds(plan, Path(directory), lambda text: print(text, flush=True)))

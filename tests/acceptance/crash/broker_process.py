@@ -68,6 +68,11 @@ class BrokerProcess:
         assert self._process, "the broker was not started"
         return self._process
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def port(self) -> int:
         """Wait until it listens.
 

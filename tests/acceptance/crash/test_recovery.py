@@ -17,8 +17,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.alone]
         Plan("sqlite", rounds=6, seed=2),
         Plan("lmdb", rounds=5, seed=3, sync="never"),
         Plan("sqlite", rounds=5, seed=4, sync="interval"),
+        Plan("lmdb", rounds=8, seed=5, shards=2),
     ],
-    ids=lambda plan: f"{plan.store}-{plan.sync}",
+    ids=lambda plan: f"{plan.store}-{plan.sync}-{plan.shards}",
 )
 def test_killed_broker_keeps_every_promise(plan: Plan, tmp_path: Path) -> None:
     load = asyncio.run(run_rounds(plan, tmp_path))

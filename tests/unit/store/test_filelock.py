@@ -92,3 +92,20 @@ def test_lock_ends_with_its_process(path: Path) -> None:
         assert lock.owner() == ""
         assert lock.acquire("next")
     lock.release()
+
+
+def test_each_owner_has_a_later_epoch(path: Path) -> None:
+    epochs = []
+    for owner in ("one", "two", "a" * 2000):
+        lock = FileLock(path)
+        assert lock.acquire(owner)
+        epochs.append(lock.epoch)
+        lock.release()
+    assert epochs == [1, 2, 3]
+
+
+def test_the_lock_of_an_older_version_has_no_epoch_yet(path: Path) -> None:
+    path.write_bytes(b"host 1".ljust(1000, b"\n"))
+    lock = FileLock(path)
+    assert lock.acquire("one")
+    assert lock.epoch == 1
