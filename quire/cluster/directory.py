@@ -1,7 +1,8 @@
 """The database of a cluster: who its brokers are, who owns which shard, what is pinned.
 
 Brokers on several machines have it in PostgreSQL. A broker that runs several shards on one machine is a cluster of one,
-and has it in a file of SQLite beside its stores: nobody else can have its name, so it waits for no lease of its own.
+and has it in a file of SQLite beside its stores: no other broker can have its name, so it waits for no lease of its
+own.
 
 All calls wait for the server, so they are made on a thread. What is here decides nothing about messages: the lock of a
 shard's store does.
