@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.rig import OwnBroker
-from quire.cli.certificates import make_authority, make_client, make_server, write_pair
 from quire.cli.perf.load import Target
+from quire.cli.tls import make_authority, make_client, make_server, write_pair
 from quire.client.tls_trust import CA
 from quire.clock import SystemClock
 from quire.security.authentication import hashed

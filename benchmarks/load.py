@@ -4,9 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from quire.cli.perf.crew import Crew, Tick
 from quire.cli.perf.load import Load, Target
-from quire.cli.perf.measure import span
+from quire.cli.perf.measure import Crew, Tick, span
 
 NUMBER_DIGITS = 12
 STREAM_BATCH = 32

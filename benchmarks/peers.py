@@ -11,8 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
-from quire.cli.perf.link import Link
-from quire.cli.perf.load import Target
+from quire.cli.perf.load import Link, Target
 from quire.errors import BrokerUnreachable
 
 START_LIMIT = 120.0

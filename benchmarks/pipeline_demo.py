@@ -19,8 +19,8 @@ from benchmarks.sample_data import KINDS, SampleData
 from benchmarks.scenarios.findings import report
 from benchmarks.scenarios.reconnect import Reconnect
 from quire.cli.output import Output
-from quire.cli.perf.live import LiveFigures
 from quire.cli.perf.load import Load
+from quire.cli.perf.measure import LiveFigures
 from quire.clock import SystemClock
 from quire.spark.pipelines.audit import AuditOptions, run
 from quire.spark.pipelines.audit_printing import print_report

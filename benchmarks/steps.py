@@ -20,8 +20,8 @@ from quire.broker.queues.queue import Queue
 from quire.broker.schedule import ScheduledSend
 from quire.broker.topics.topic import Topic
 from quire.clock import SystemClock
-from quire.management.management import Management
-from quire.management.message_transfer import Choice
+from quire.management.messages import Choice
+from quire.management.queues import Management
 from quire.settings import Policies, Policy, Settings
 from quire.store.base import Sync
 from quire.store.lmdb import LmdbStore

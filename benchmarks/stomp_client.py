@@ -11,8 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from benchmarks.load import GROUP, NUMBER_DIGITS
-from quire.cli.perf.link import ANSWER_LIMIT, Link
-from quire.cli.perf.load import Target
+from quire.cli.perf.load import ANSWER_LIMIT, Link, Target
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable
 

@@ -9,10 +9,8 @@ from typing import NamedTuple
 
 from benchmarks.load import no_tick
 from quire.cli.output import Column
-from quire.cli.perf.crew import Crew
-from quire.cli.perf.link import Link
-from quire.cli.perf.load import Load, Target
-from quire.cli.perf.measure import percentiles, span
+from quire.cli.perf.load import Link, Load, Target
+from quire.cli.perf.measure import Crew, percentiles, span
 from tests.acceptance.cluster.running_cluster import RunningCluster, cluster_store, running_cluster
 from tests.postgresql_server import run_server
 

@@ -13,9 +13,8 @@ import psycopg
 from benchmarks.load import no_tick
 from benchmarks.scaling import meters
 from benchmarks.scaling.costs import Work, trips
-from quire.cli.perf.crew import LOOK_INTERVAL, Crew
 from quire.cli.perf.load import Load, Target
-from quire.cli.perf.measure import span
+from quire.cli.perf.measure import LOOK_INTERVAL, Crew, span
 from quire.errors import BrokerUnreachable
 from tests.acceptance.cluster.running_cluster import RunningCluster, running_cluster
 from tests.postgresql_server import PostgresqlServer, run_server

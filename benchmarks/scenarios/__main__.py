@@ -26,7 +26,7 @@ from benchmarks.scenarios.stream import Stream
 from benchmarks.scenarios.stuck import Stuck
 from benchmarks.scenarios.wakeups import Wakeups
 from quire.cli.output import Output, output_option
-from quire.cli.perf.live import LiveFigures
+from quire.cli.perf.measure import LiveFigures
 from quire.clock import SystemClock
 from quire.errors import QuireError
 from quire.settings import split_address

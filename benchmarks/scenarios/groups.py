@@ -13,8 +13,8 @@ from benchmarks.scenarios.scenario import IDLE, SILENCE, Scenario
 from benchmarks.scenarios.team import Team
 from benchmarks.stomp_client import Consumer
 from quire.cli.api import queue_path
-from quire.cli.perf.crew import Crew
-from quire.cli.perf.workers import Pace
+from quire.cli.perf.load import Pace
+from quire.cli.perf.measure import Crew
 
 GROUPS = 1000
 MOST, FEWEST = 8, 4

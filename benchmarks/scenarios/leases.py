@@ -9,8 +9,7 @@ from benchmarks.load import send, stream_load
 from benchmarks.scenarios.findings import Finding, at_least, at_most
 from benchmarks.scenarios.scenario import Scenario
 from benchmarks.stomp_client import Consumer, member
-from quire.cli.perf.crew import Crew
-from quire.cli.perf.measure import figures, percentiles
+from quire.cli.perf.measure import Crew, figures, percentiles
 
 SHORTEST, LONGEST = 1_000, 30_000
 """How long leases last, in milliseconds: any time between, at random."""

@@ -7,8 +7,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from benchmarks.stomp_client import Consumer, Message, member
-from quire.cli.perf.link import ANSWER_LIMIT
-from quire.cli.perf.load import Target
+from quire.cli.perf.load import ANSWER_LIMIT, Target
 from quire.client.remote_error import remote_error
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable, QuireError

@@ -16,8 +16,8 @@ from benchmarks.scenarios.owner_log import OwnerLog
 from benchmarks.scenarios.scenario import IDLE, SILENCE, Scenario
 from benchmarks.scenarios.team import Team, Worker
 from benchmarks.stomp_client import Message, member
-from quire.cli.perf.crew import Crew
-from quire.cli.perf.workers import Pace
+from quire.cli.perf.load import Pace
+from quire.cli.perf.measure import Crew
 from quire.clock import SystemClock
 
 PARTITIONS = 24

@@ -12,8 +12,8 @@ from benchmarks.scenarios.findings import Finding, at_most
 from benchmarks.scenarios.scenario import HEADERS, SILENCE, Scenario
 from benchmarks.stomp_client import Consumer, Message
 from quire.cli.api import queue_path
-from quire.cli.perf.crew import Crew
 from quire.cli.perf.load import Load
+from quire.cli.perf.measure import Crew
 from quire.errors import BrokerUnreachable
 from quire.message import MESSAGE_OVERHEAD
 

@@ -6,8 +6,7 @@ from typing import ClassVar
 
 from benchmarks.rig import MemoryWatch, OwnBroker
 from benchmarks.scenarios.findings import Finding, at_most
-from quire.cli.perf.crew import Counts, Tick
-from quire.cli.perf.live import LiveFigures
+from quire.cli.perf.measure import Counts, LiveFigures, Tick
 from quire.clock import SystemClock
 from quire.units import format_size
 

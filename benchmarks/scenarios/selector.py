@@ -9,8 +9,7 @@ from benchmarks.scenarios.delivery_log import DeliveryLog
 from benchmarks.scenarios.findings import Finding, at_most
 from benchmarks.scenarios.scenario import SILENCE, Scenario
 from benchmarks.stomp_client import Consumer, Message
-from quire.cli.perf.link import Link
-from quire.cli.perf.load import Load
+from quire.cli.perf.load import Link, Load
 from quire.cli.perf.measure import percentiles
 from quire.errors import BrokerUnreachable
 

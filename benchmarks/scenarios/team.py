@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.scenarios.group_log import GroupLog
 from benchmarks.stomp_client import Consumer, Message
-from quire.cli.perf.workers import Pace
+from quire.cli.perf.load import Pace
 from quire.clock import SystemClock
 
 

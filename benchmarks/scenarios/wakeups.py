@@ -10,8 +10,7 @@ from statistics import median
 from benchmarks.scenarios.findings import Finding, at_most
 from benchmarks.scenarios.scenario import SILENCE, Scenario
 from benchmarks.stomp_client import Consumer, send_frame
-from quire.cli.perf.link import Link
-from quire.cli.perf.workers import Pace
+from quire.cli.perf.load import Link, Pace
 
 SIZE = 1024
 """Of a body, in bytes."""

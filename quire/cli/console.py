@@ -32,7 +32,7 @@ def console(
     names: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run the web console in the foreground. SIGINT or SIGTERM stops it."""
-    from quire.console.console_tls import ConsoleTls
+    from quire.console.broker_api import ConsoleTls
     from quire.console.process import run  # what the console needs may not be installed
 
     place = address or DEFAULT_ADDRESS

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from quire.cli.login import Login
+from quire.cli.api import Login
 from quire.cli.output import Output, encode_body
 from quire.client import AckMode, Blob, ClientDestination, JavaObject, Queue, Stream, Topic
 from quire.client.sync import Consumer, ReceivedMessage, connect

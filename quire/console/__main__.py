@@ -11,7 +11,7 @@ import sys
 
 import msgspec
 
-from quire.console.console_tls import ConsoleTls
+from quire.console.broker_api import ConsoleTls
 from quire.console.process import run
 from quire.errors import QuireError
 from quire.logs import configure

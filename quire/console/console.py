@@ -11,18 +11,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from quire.clock import Clock
-from quire.console.access import Access
-from quire.console.broker_api import BrokerApi
-from quire.console.console_tls import ConsoleTls
-from quire.console.download import download
-from quire.console.guard import Guard, Visit
-from quire.console.login_page import ICON
-from quire.console.navigation import NEEDS
-from quire.console.page import Page
+from quire.console.broker_api import BrokerApi, ConsoleTls
+from quire.console.elements import HEAD, STYLE
+from quire.console.guard import ICON, Guard, Visit, download
+from quire.console.page import NEEDS, Page
 from quire.console.pages import PAGES, Build
-from quire.console.poller import Pollers
-from quire.console.session import Session, Sessions
-from quire.console.theme import HEAD, STYLE
+from quire.console.session import Access, Pollers, Session, Sessions
 from quire.errors import InvalidArgument, QuireError
 
 BUILD_LIMIT = 30.0

@@ -1,18 +1,209 @@
-"""The page about one thing: its state, its numbers, plots, tables, and what may be done with it."""
+"""The page about one thing: its state, its numbers, plots, tables; and the actions of operators.
 
-from collections.abc import Callable, Mapping, Sequence
+What destroys goes in two steps: first what would happen, then the deed, with its progress.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.action import Action, ActionDialog, After
-from quire.console.elements import Facts, Tiles, Tone, block, say
+from quire.console.elements import AGE, DEPTH, IN, OUT, Facts, Field, Form, Tiles, Tone, block, notice, say
 from quire.console.page import Page
 from quire.console.plot import Line, Plots
-from quire.console.row_table import Column, Entry, LocalTable
-from quire.console.theme import AGE, DEPTH, IN, OUT
+from quire.console.tables import Column, Entry, LocalTable
+
+PROGRESS = 0.5
+"""How often the progress of what takes long is asked for, in seconds."""
+
+After = Callable[[], Awaitable[None] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something an operator may do to one thing.
+
+    Attributes:
+        verb: what it does, in a word: it is on the button.
+        subject: what it is done to, as the user reads it: ``queue orders``.
+        method: of the request.
+        path: of the request.
+        effect: says what becomes of that many messages, after the number: ``messages are removed``.
+        query: of the request.
+        body: parts of the request's body that no field has.
+        fields: what the user may say to it.
+        warning: what to know beforehand.
+    """
+
+    verb: str
+    subject: str
+    method: str
+    path: str
+    effect: str = "messages are removed"
+    query: dict[str, object] = field(default_factory=dict)
+    body: dict[str, Any] | None = None
+    fields: Sequence[Field] = ()
+    warning: str = ""
+
+
+class ActionDialog:
+    """Shows what an action would touch, asks, does it, and shows how it goes on."""
+
+    def __init__(self, page: Page, action: Action, after: After) -> None:
+        self._page = page
+        self._action = action
+        self._after = after
+        self._token: str | None = None
+        self._operation: str | None = None
+        # Not where the button is: a menu that closes takes what is in it away.
+        with page.client, ui.dialog() as self._dialog, ui.card().classes("dialog"):
+            say(f"{action.verb} {action.subject}", "h2")
+            if action.warning:
+                notice(action.warning, tone="warn")
+            self._form = Form(action.fields)
+            self._told = block("").props('aria-live="polite"')
+            with block("end"):
+                self._cancel = ui.button("Cancel", on_click=self._close).props("flat color=grey-7")
+                self._go = ui.button("Preview", on_click=self._proceed).props("unelevated color=primary")
+        self._dialog.on("hide", self._dialog.delete)
+
+    async def open(self) -> None:
+        """Open it; without anything to fill in it counts at once."""
+        self._dialog.open()
+        if not self._action.fields:
+            await self._preview()
+
+    async def _proceed(self) -> None:
+        self._go.disable()
+        try:
+            await (self._preview() if self._token is None else self._do())
+        finally:
+            self._go.enable()
+
+    async def _request(self, **query: object) -> dict[str, Any] | None:
+        action = self._action
+        body = {**(action.body or {}), **self._form.body()} if action.method == "POST" else None
+        call = self._page.caller.call(action.method, action.path, body, **action.query, **query)
+        return await self._page.attempt(call)
+
+    async def _preview(self) -> None:
+        """The first step: count what would be touched."""
+        if missing := self._form.missing:
+            ui.notify(f"Fill in: {missing}", type="warning")
+            return
+        answer = await self._request(dry_run=True)
+        if answer is None:
+            return
+        self._token = answer["token"]
+        self._form.lock()
+        count = ("at least " if answer["at_least"] else "") + shown.number(answer["count"])
+        verb = self._action.verb
+        self._told.clear()
+        with self._told:
+            consumers = answer.get("consumers") or 0
+            more = f" {shown.number(consumers)} consumers are disconnected." if consumers else ""
+            said = f"{count} {self._action.effect}.{more}"
+            notice(said[0].upper() + said[1:], tone="bad" if answer["count"] or consumers else "")
+        self._go.text = f"{verb} {count} messages"
+        self._go.props("color=negative")
+
+    async def _do(self) -> None:
+        """The second step."""
+        answer = await self._request(token=self._token, background=True)
+        if answer is None:
+            self._dialog.close()
+        elif operation := answer.get("operation"):
+            await self._follow(operation)
+        else:
+            await self._done()
+
+    async def _follow(self, operation: dict[str, Any]) -> None:
+        """Show how far it is, until it has ended or the user stops it."""
+        self._operation = operation["id"]
+        self._go.set_visibility(False)
+        self._cancel.text = "Stop"
+        self._told.clear()
+        with self._told:
+            bar = ui.linear_progress(0, show_value=False).props('aria-label="Progress"')
+            text = say("", "div", "mute small")
+        while operation["state"] == "running" and not self._dialog.is_deleted:
+            _progress(operation, bar, text)
+            await asyncio.sleep(PROGRESS)
+            answer = await self._page.attempt(self._page.get(f"/operations/{self._operation}"))
+            if answer is None:
+                break
+            operation = answer
+        self._operation = None
+        if operation["state"] == "failed":
+            ui.notify(shown.text(operation["error"], 500), type="negative", multi_line=True)
+        await self._done(operation["done"], stopped=operation["state"] == "cancelled")
+
+    async def _done(self, count: int | None = None, *, stopped: bool = False) -> None:
+        self._dialog.close()
+        number = "" if count is None else f": {shown.number(count)} messages"
+        ui.notify(f"{self._action.verb} {self._action.subject}{number}{', stopped' * stopped}", type="positive")
+        answer = self._after()
+        if answer is not None:
+            await answer
+
+    async def _close(self) -> None:
+        if self._operation is None:
+            self._dialog.close()
+        else:
+            await self._page.attempt(self._page.caller.call("DELETE", f"/operations/{self._operation}"))
+
+
+def _progress(operation: dict[str, Any], bar: ui.linear_progress, text: Any) -> None:
+    done, of = operation["done"], operation.get("of")
+    bar.value = min(1.0, done / of) if of else 0.0
+    text.text = f"{shown.number(done)} of {shown.number(of)} messages" if of else f"{shown.number(done)} messages"
+
+
+class FormDialog:
+    """Asks for some fields and makes one request of them.
+
+    Args:
+        page: where it is.
+        title: what is done.
+        verb: what the button says.
+        fields: what the user says.
+        send: makes the request.
+        after: what follows its answer.
+    """
+
+    def __init__(
+        self, page: Page, title: str, verb: str, fields: Sequence[Field],
+        send: Callable[[Form], Awaitable[dict[str, Any]]], after: Callable[[dict[str, Any]], Awaitable[None] | None],
+    ) -> None:  # fmt: skip
+        self._page = page
+        self._send = send
+        self._after = after
+        with page.client, ui.dialog() as self.dialog, ui.card().classes("dialog"):
+            say(title, "h2")
+            self._form = Form(fields)
+            with block("end"):
+                ui.button("Cancel", on_click=self.dialog.close).props("flat color=grey-7")
+                self._go = ui.button(verb, on_click=self._submit).props("unelevated color=primary")
+        self.dialog.on("hide", self.dialog.delete)
+        self.dialog.on("keydown.enter.ctrl", self._submit)
+        self.dialog.open()
+
+    async def _submit(self) -> None:
+        if missing := self._form.missing:
+            ui.notify(f"Fill in: {missing}", type="warning")
+            return
+        self._go.disable()
+        answer = await self._page.attempt(self._send(self._form))
+        self._go.enable()
+        if answer is not None:
+            self.dialog.close()
+            following = self._after(answer)
+            if following is not None:
+                await following
+
 
 REFRESH = 3.0
 """How often the page is asked for again, in seconds."""

@@ -1,24 +1,169 @@
-"""One page in one browser: whose it is, its frame, what it watches."""
+"""One page in one browser: whose it is, its frame, its links, what it watches, what its user has chosen to see.
+
+What a user has chosen is kept in a cookie of the browser, for all pages and later visits.
+"""
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
-from urllib.parse import urlencode
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Literal
+from urllib.parse import unquote, urlencode
 
+import msgspec
 from nicegui import Client, ui
 from nicegui.element import Element
+from nicegui.elements.mixins.text_element import TextElement
 from starlette.requests import Request
 
 from quire.console import shown
 from quire.console.broker_api import BrokerApi, LoginNeeded
-from quire.console.elements import block, notice, say
+from quire.console.elements import ICONS, block, notice, say
 from quire.console.guard import Visit
-from quire.console.navigation import Frame
-from quire.console.poller import Pollers, Watch
-from quire.console.preferences import read_preferences
-from quire.console.session import Caller
+from quire.console.session import Caller, Pollers, Watch
 from quire.errors import AccessRefused, QuireError
+
+COOKIE = "quire_preferences"
+
+
+class Preferences(msgspec.Struct, frozen=True):
+    """The choices. What is not there, or is not valid, is as it comes."""
+
+    theme: Literal["auto", "light", "dark"] = "auto"
+    columns: dict[str, list[str]] = msgspec.field(default_factory=dict)  # those that are shown, by table
+    rows: int = 50  # of a page of a table
+
+    @property
+    def dark(self) -> bool | None:
+        """Whether pages are dark; None follows the system."""
+        return {"auto": None, "light": False, "dark": True}[self.theme]
+
+
+def read_preferences(cookies: str) -> Preferences:
+    """The choices in a request's header Cookie."""
+    try:
+        morsel = SimpleCookie(cookies).get(COOKIE)
+        return msgspec.json.decode(unquote(morsel.value), type=Preferences) if morsel else Preferences()
+    except (CookieError, msgspec.MsgspecError, UnicodeError):
+        return Preferences()
+
+
+SECTIONS: list[tuple[str, list[tuple[str, str, str]]]] = [
+    ("", [("overview", "Overview", "monitor"), ("topology", "Topology", "monitor")]),
+    ("Destinations", [("queues", "Queues", ""), ("topics", "Topics", ""), ("streams", "Streams", "")]),
+    (
+        "Consumers",
+        [
+            ("durables", "Durables", ""), ("groups", "Groups", ""),
+            ("connections", "Connections", ""),
+        ],
+    ),
+    ("Work", [("schedule", "Schedule", ""), ("transactions", "Transactions", "")]),
+    (
+        "Access",
+        [
+            ("users", "Users", "administer"), ("rules", "Rules", "administer"), ("tokens", "Tokens", ""),
+            ("policies", "Policies", "monitor"),
+        ],
+    ),
+    ("Broker", [("store", "Store", "monitor"), ("log", "Log", "monitor")]),
+]  # fmt: skip
+"""The navigation: titles, and their pages with the permission that shows them."""
+
+NEEDS = {f"/{name}": permission for _, entries in SECTIONS for name, _, permission in entries}
+"""The permission that a page needs, by its path."""
+
+_THEMES = {
+    "auto": ("brightness_auto", "As the system"),
+    "light": ("light_mode", "Light"),
+    "dark": ("dark_mode", "Dark"),
+}
+
+
+class Frame:
+    """The top bar and the navigation of one page.
+
+    Args:
+        here: the entry of the navigation that the page belongs to.
+        link: makes the link to a page.
+        caller: the user.
+        brokers: the names of all brokers.
+        preferences: what the user has chosen to see.
+    """
+
+    def __init__(
+        self, here: str, link: Callable[[str], str], caller: Caller, brokers: Sequence[str], preferences: Preferences
+    ) -> None:
+        self._link = link
+        self._caller = caller
+        self._dark = ui.dark_mode(preferences.dark)
+        with ui.left_drawer(value=False, fixed=True) as drawer:
+            # With no value NiceGUI asks each browser whether there is room; the browser knows it by itself.
+            drawer.props('show-if-above width=216 aria-label="Navigation"')
+            self._navigation(here)
+        with ui.header():
+            TextElement(tag="a", text="Skip to the content").props('href="#content"').classes("skip")
+            ui.button(icon="menu", on_click=drawer.toggle).props(
+                'flat dense round color=grey-6 aria-label="Navigation"'
+            )
+            ui.link("Quire", link("/")).classes("brand")
+            block("space")
+            if len(brokers) > 1:
+                self._broker_switch(brokers)
+            self._theme_menu(preferences.theme)
+            self._user_menu(caller.who)
+
+    def _navigation(self, here: str) -> None:
+        for title, entries in SECTIONS:
+            allowed = [entry for entry in entries if not entry[2] or entry[2] in self._caller.permissions]
+            if title and allowed:
+                say(title, "div", "nav-title")
+            for name, text, _ in allowed:
+                path = "/" if name == "overview" else f"/{name}"
+                with ui.element("a").classes("nav-link" + (" is-here" if name == here else "")) as link:
+                    link.props["href"] = self._link(path)
+                    if name == here:
+                        link.props('aria-current="page"')
+                    ui.icon(ICONS[name]).props('aria-hidden="true"')
+                    say(text)
+
+    def _broker_switch(self, keys: Sequence[str]) -> None:
+
+        def switch(event: Any) -> None:
+            first = event.value == keys[0]
+            ui.navigate.to("/" if first else f"/?broker={event.value}")
+
+        select = ui.select(list(keys), value=self._caller.api.key, on_change=switch)
+        select.props('dense outlined options-dense aria-label="Broker"').classes("broker-switch")
+
+    def _theme_menu(self, chosen: str) -> None:
+        icon = _THEMES[chosen][0]
+        with (
+            ui.button(icon=icon).props('flat dense round color=grey-6 aria-label="Light or dark"') as button,
+            ui.menu(),
+        ):
+            for theme, (theme_icon, text) in _THEMES.items():
+                with ui.menu_item(on_click=lambda theme=theme: self._choose(theme, button)), block("row line"):
+                    ui.icon(theme_icon)
+                    say(text)
+
+    def _choose(self, theme: str, button: ui.button) -> None:
+        self._dark.value = {"auto": None, "light": False, "dark": True}[theme]
+        button.props(f"icon={_THEMES[theme][0]}")
+        ui.run_javascript(f"quirePreference('theme', '{theme}')")
+
+    def _user_menu(self, who: dict[str, Any]) -> None:
+        name = who.get("name") or who.get("user")
+        if not name or self._caller.authorization is None:
+            return
+        with ui.button(icon="account_circle").props('flat dense round color=grey-6 aria-label="Account"'), ui.menu():
+            with block("").style("padding: 10px 14px"):
+                say(shown.text(name, 60), "div")
+                say(", ".join([shown.text(role) for role in who.get("roles", [])]) or "no role", "div", "mute small")
+            ui.separator()
+            with ui.element("form").props('method="post" action="/logout"'):
+                say("Log out", "button", "log-out")
+
 
 Show = Callable[[dict[str, Any]], Awaitable[None] | None]
 
@@ -184,3 +329,32 @@ class Page:
         for watch in self._watches:
             watch.close()
         self._watches.clear()
+
+
+def subject_link(page: Page, kind: str, name: str | None) -> str | None:
+    """The page about a thing, by its kind and name as the API has them; None if there is none.
+
+    Args:
+        page: where the link is.
+        kind: ``queue``, ``topic``, ``stream``, ``durable``, ``group`` or ``broker``.
+        name: its name: ``CLIENT/NAME`` of a durable subscription, ``STREAM/GROUP`` of a group.
+    """
+    if kind in ("queue", "topic", "stream") and name:
+        return page.link(f"/{kind}", name=name)
+    first, slash, second = (name or "").partition("/")
+    if kind == "durable" and slash:
+        return page.link("/durable", client=first, name=second)
+    if kind == "group" and slash:
+        return page.link("/group", stream=first, name=second)
+    return page.link("/store") if kind == "broker" else None
+
+
+def destination_link(page: Page, destination: str) -> str | None:
+    """The page about a destination, written ``queue://orders``."""
+    kind, colon, name = destination.partition("://")
+    return subject_link(page, kind, name) if colon else None
+
+
+def queue_link(page: Page, entry: dict[str, Any]) -> str:
+    """The page about a queue of a list."""
+    return page.link("/queue", name=entry["name"])

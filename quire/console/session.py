@@ -1,12 +1,21 @@
-"""Who looks at the console: a session has a secret in a cookie, and keeps the tokens of its brokers on the server."""
+"""Who looks at the console, and what asks the brokers again and again, once for all pages that show the same.
 
+A session has a secret in a cookie, and keeps the tokens of its brokers on the server.
+"""
+
+import asyncio
+import contextlib
 import secrets
+from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 from quire.clock import Clock
-from quire.console.broker_api import BrokerApi
+from quire.console.broker_api import BrokerApi, path_of
+from quire.errors import QuireError
+from quire.security import Proof
+from quire.security.accounts import split_token
 
 IDLE_LIMIT = 8 * 3600.0
 """After how many seconds without a request a session ends."""
@@ -102,3 +111,141 @@ class Sessions:
         least = self._clock.monotonic() - IDLE_LIMIT
         while self._sessions and (oldest := next(iter(self._sessions.values()))).used_at < least:
             self.end(oldest)
+
+
+class Access:
+    """Logs users in and out. A password goes to the broker once; what is kept is a token, which ends."""
+
+    def __init__(self) -> None:
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def without_login(self, api: BrokerApi) -> Caller:
+        """A caller for a broker without users.
+
+        Raises:
+            LoginNeeded: it has users.
+        """
+        return Caller(api, None, await api.call("GET", "/whoami"))
+
+    async def log_in(self, api: BrokerApi, user: str, password: str) -> Caller:
+        """A caller for a user; a token or an access token may stand in the place of the password.
+
+        Raises:
+            QuireError: the broker does not accept the user.
+        """
+        basic = "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+        if split_token(password) or password.count(".") == 2:  # it may be a token, which can make no other
+            who = await api.call("GET", "/whoami", basic)
+            if who["proof"] in (Proof.TOKEN, Proof.JWT):
+                return Caller(api, f"Bearer {password}", who)
+        made = await api.call("POST", "/tokens", basic, {"expires_in": TOKEN_LIFETIME, "text": "console"})
+        bearer = f"Bearer {made['secret']}"
+        return Caller(api, bearer, await api.call("GET", "/whoami", bearer), made["token"]["id"])
+
+    def leave(self, callers: list[Caller]) -> None:
+        """Have the brokers forget the tokens; the caller does not wait for it."""
+        for caller in callers:
+            if caller.token:
+                task = asyncio.create_task(_revoke(caller))
+                self._leaving.add(task)
+                task.add_done_callback(self._leaving.discard)
+
+
+async def _revoke(caller: Caller) -> None:
+    with contextlib.suppress(QuireError):  # it ends by itself later
+        await caller.call("DELETE", path_of("tokens", caller.token))
+
+
+Take = Callable[[dict[str, Any] | QuireError], None]
+"""Takes each answer, or why there is none."""
+
+
+class Watch:
+    """One page's part in a poller. It is idle until the page is seen."""
+
+    def __init__(self, poller: "Poller", take: Take) -> None:
+        self._poller = poller
+        self.take = take
+
+    def show(self, seen: bool) -> None:
+        """The page is seen, or it is hidden or gone."""
+        self._poller.set_active(self, seen)
+
+    def close(self) -> None:
+        """The page is gone, or asks no more."""
+        self._poller.remove(self)
+
+
+class Poller:
+    """One question to one broker by one user."""
+
+    def __init__(self, caller: Caller, path: str, query: dict[str, object], seconds: float) -> None:
+        self._caller = caller
+        self._path = path
+        self._query = query
+        self._seconds = seconds
+        self._watches: list[Watch] = []
+        self._active: list[Watch] = []
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, take: Take) -> Watch:
+        """A page that is told the answers."""
+        watch = Watch(self, take)
+        self._watches.append(watch)
+        return watch
+
+    def remove(self, watch: Watch) -> None:
+        """A page less."""
+        self.set_active(watch, seen=False)
+        if watch in self._watches:
+            self._watches.remove(watch)
+
+    def set_active(self, watch: Watch, seen: bool) -> None:
+        """Ask while at least one page is seen."""
+        if seen and watch not in self._active:
+            self._active.append(watch)
+        elif not seen and watch in self._active:
+            self._active.remove(watch)
+        if self._active and self._task is None:
+            self._task = asyncio.create_task(self._run())
+        elif not self._active and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether no page has it."""
+        return not self._watches
+
+    async def ask(self) -> None:
+        """Ask once, and tell all pages."""
+        answer: dict[str, Any] | QuireError
+        try:
+            answer = await self._caller.call("GET", self._path, **self._query)
+        except QuireError as error:
+            answer = error
+        for watch in list(self._active):
+            watch.take(answer)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._seconds)
+            await self.ask()
+
+
+class Pollers:
+    """All pollers: pages of one user that ask the same share one."""
+
+    def __init__(self) -> None:
+        self._pollers: dict[tuple[object, ...], Poller] = {}
+
+    def __len__(self) -> int:
+        return len(self._pollers)
+
+    def watch(self, caller: Caller, path: str, query: dict[str, object], seconds: float, take: Take) -> Watch:
+        """Have a question asked every some seconds, once ``Watch.show`` says that the page is seen."""
+        for unused in [key for key, poller in self._pollers.items() if poller.is_unused]:
+            del self._pollers[unused]
+        key = (caller.api.key, caller.authorization, path, tuple(sorted(query.items(), key=str)), seconds)
+        poller = self._pollers.setdefault(key, Poller(caller, path, query, seconds))
+        return poller.add(take)

@@ -8,10 +8,8 @@ from typing import Any
 import msgspec
 
 from quire.http.answers import Answer, json_answer
-from quire.http.endpoint import ActionQuery, Call, Endpoint
-from quire.http.operations import Operation, OperationStatus
-from quire.http.rights import USER
-from quire.http.two_steps import Counted, DryRun, Intent
+from quire.http.endpoint import USER, ActionQuery, Call, Endpoint
+from quire.http.operations import Counted, DryRun, Intent, Operation, OperationStatus
 from quire.security import Permission
 
 

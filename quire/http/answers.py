@@ -1,8 +1,10 @@
-"""Answers as JSON: what was asked for, or an error."""
+"""Answers as JSON, or an error; and who sends a request: by a password, a bearer token, or a certificate."""
 
 import asyncio
+import base64
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -11,6 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from quire.errors import InvalidArgument, NotAuthenticated, QuireError, TooManyLogins
+from quire.security import Access, Credentials, Origin, Security
 
 JSON = "application/json"
 
@@ -89,3 +92,54 @@ async def not_found(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     text = f"there is no {request.method} {request.url.path}"
     return error_answer(InvalidArgument(text, path=request.url.path), error.status_code)
+
+
+CERTIFICATE = "certificate"
+"""Where the state of a request has the subject of the certificate that its client has shown."""
+
+LONGEST = 16 * 1024
+"""The longest header that is read, in characters."""
+
+
+async def access_of(request: Request, security: Security) -> Access:
+    """What the caller may do; an error if it is not known who it is."""
+    if (known := request.scope.get("access")) is not None:  # another process of the cluster has found it out
+        assert isinstance(known, Access)
+        return known
+    done: asyncio.Future[Access | QuireError] = asyncio.get_running_loop().create_future()
+    credentials = read_credentials(request.headers.get("authorization", ""))
+    security.authenticate(
+        replace(credentials, certificate=request.scope.get("state", {}).get(CERTIFICATE, "")),
+        origin_of(request),
+        lambda outcome: None if done.done() else done.set_result(outcome),
+    )
+    outcome = await done
+    if isinstance(outcome, QuireError):
+        raise outcome
+    return outcome
+
+
+def origin_of(request: Request) -> Origin:
+    """Where a request comes from."""
+    client = request.client
+    if client is None:
+        return Origin("http", "unknown")
+    return Origin("http", f"[{client.host}]:{client.port}" if ":" in client.host else f"{client.host}:{client.port}")
+
+
+def read_credentials(header: str) -> Credentials:
+    """What the header ``Authorization`` shows."""
+    scheme, _, value = header.partition(" ")
+    value = value.strip()
+    if not header:
+        return Credentials()
+    if len(header) <= LONGEST and scheme.lower() == "bearer":
+        return Credentials(token=value)
+    if len(header) <= LONGEST and scheme.lower() == "basic":
+        try:
+            name, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+        except ValueError:  # no base64, or no UTF-8
+            colon = ""
+        if colon:
+            return Credentials(name, password)
+    raise NotAuthenticated("the header Authorization is neither Basic nor Bearer, or cannot be read")

@@ -16,41 +16,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from quire.errors import AccessRefused, InvalidArgument, NotAuthenticated, ProtocolViolation, QuireError
-from quire.http import (
-    access_rules,
-    actions,
-    broker,
-    bulk_access,
-    clusters,
-    connections,
-    durables,
-    groups,
-    inspection,
-    message_views,
-    messages,
-    overview,
-    producers,
-    pull,
-    queues,
-    schedule,
-    streams,
-    tokens,
-    topics,
-    transfers,
-    users,
-    writes,
-    xa,
-)
+from quire.http import actions, broker, clusters, connections, groups, messages, pull, queues, streams, users, writes
 from quire.http.actions import act
-from quire.http.answers import JSON, Answer, PiecedResponse, failed, json_answer, not_found
-from quire.http.endpoint import Call, Doors, Endpoint, read_call
-from quire.http.exposition import CONTENT_TYPE
-from quire.http.login import access_of, origin_of
-from quire.http.measured import Measured
-from quire.http.metrics import DETAILED, BrokerMetrics
-from quire.http.openapi import BASE, document
-from quire.http.request_memory import RequestMemory
-from quire.http.resource_metrics import KINDS
+from quire.http.answers import JSON, Answer, PiecedResponse, access_of, failed, json_answer, not_found, origin_of
+from quire.http.endpoint import BASE, Call, Doors, Endpoint, document, read_call
+from quire.http.metrics import CONTENT_TYPE, DETAILED, KINDS, BrokerMetrics
+from quire.http.operations import Measured, RequestMemory
 from quire.http.stomp_web_socket import StompWebSocket
 from quire.security import Access, Permission
 from quire.server.cluster.seat import Seat
@@ -59,8 +30,7 @@ from quire.server.service import Service
 from quire.settings import is_loopback, is_own_name, split_address
 
 MODULES = (
-    broker, clusters, overview, connections, producers, queues, messages, message_views, transfers, topics, durables,
-    streams, pull, groups, schedule, xa, bulk_access, writes, users, access_rules, tokens, actions, inspection,
+    broker, clusters, connections, queues, messages, streams, pull, groups, writes, users, actions,
 )  # fmt: skip
 ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]
 """All there are."""

@@ -10,8 +10,7 @@ from quire.cluster.view import View
 from quire.destination import Destination, DestinationKind, checked
 from quire.errors import InvalidDestination
 from quire.http.broker import Health, state
-from quire.http.endpoint import Call, Endpoint, Fields, Number
-from quire.http.rights import ADMINISTER, MONITOR
+from quire.http.endpoint import ADMINISTER, MONITOR, Call, Endpoint, Fields, Number
 from quire.management.described import doc
 
 

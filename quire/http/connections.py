@@ -1,18 +1,29 @@
-"""The API's connections: who is connected, and what consumes."""
+"""The API's connections and consumers, scheduled messages, and prepared XA transactions."""
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from quire.broker.core.subscription import Subscription
-from quire.http.endpoint import Call
-from quire.http.listing import table_listing
-from quire.http.rights import MONITOR
-from quire.management.consumer_status import Consumer, consumer
+from quire.http.endpoint import (
+    MONITOR,
+    OPERATE,
+    ActionQuery,
+    Call,
+    Endpoint,
+    Fields,
+    Number,
+    PageLimit,
+    Removed,
+    table_listing,
+)
+from quire.http.operations import counted
+from quire.management.blocked import Consumer, Waits, consumer
 from quire.management.described import doc
-from quire.management.tables.table import Table
-from quire.management.waits import Waits
+from quire.management.schedule import SchedulePage
+from quire.management.tables import Table
+from quire.management.xa import Prepared
 from quire.server.connected_session import ConnectedSession
 
 MOST_SHOWN = 100
@@ -119,5 +130,92 @@ ENDPOINTS = [
     table_listing(
         "ConsumerList", "/consumers", MONITOR, "List the consumers of all connections, and why they get nothing.",
         "consumers", ConnectedConsumer, _consumers, _consumer,
+    ),
+]  # fmt: skip
+
+
+ALWAYS = 1 << 62
+
+
+class ScheduleQuery(Fields, frozen=True):
+    """Which part of the schedule to show."""
+
+    limit: PageLimit = 100
+    after: str = "0"
+
+
+class CancelQuery(ActionQuery, frozen=True):
+    """Which messages to cancel: those that are due between two times, in milliseconds since the epoch."""
+
+    earliest: Number = 0
+    latest: Number = ALWAYS
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """The scheduled message that was cancelled, with all its repeats."""
+
+    cancelled: str
+
+
+async def _cancel(call: Call) -> Cancelled:
+    id = call.path["id"]
+    call.schedule.cancel(id)
+    return await call.changed("schedule.cancelled", "the scheduled message {id} was cancelled", Cancelled(id))
+
+
+async def _cancel_between(call: Call) -> Removed:
+    earliest, latest = call.query.earliest, call.query.latest
+    text, steps = "scheduled messages were cancelled", call.schedule.cancel_between(earliest, latest)
+    return await call.removed("schedule.cancelled", text, steps, earliest=earliest, latest=latest)
+
+
+def _count(call: Call) -> Any:
+    steps = call.schedule.count_between(call.query.earliest, call.query.latest)
+    return counted(call.service.clock, steps)
+
+
+ENDPOINTS += [
+    Endpoint(
+        "GET", "/schedule", MONITOR, "List the scheduled messages.",
+        lambda call: call.schedule.page(call.query.after, call.query.limit), SchedulePage, ScheduleQuery,
+    ),
+    Endpoint(
+        "DELETE", "/schedule", OPERATE, "Cancel scheduled messages: all, or by time.", _cancel_between, Removed,
+        CancelQuery, dry_run=_count,
+    ),
+    Endpoint("DELETE", "/schedule/{id}", OPERATE,
+    "Cancel a scheduled message, with all its repeats.", _cancel, Cancelled),
+]  # fmt: skip
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """The outcome of a prepared transaction: ``commit``, ``rollback`` or ``forget``."""
+
+    xid: str
+    outcome: str
+
+
+async def _resolve(call: Call, outcome: str) -> Resolved:
+    xid = call.xa.resolve(call.path["xid"], outcome)
+    text = "the prepared transaction {xid} was resolved: {outcome}"
+    return await call.changed("xa.resolved", text, Resolved(xid, outcome), xid=xid, outcome=outcome)
+
+
+ENDPOINTS += [
+    table_listing(
+        "PreparedList", "/xa", MONITOR, "List the prepared transactions, the oldest first.", "transactions", Prepared,
+        lambda call: call.xa.prepared(), lambda _call, entry: entry,
+    ),
+    Endpoint(
+        "POST", "/xa/{xid}/commit", OPERATE, "Commit a prepared transaction in place of its transaction manager.",
+        lambda call: _resolve(call, "commit"), Resolved,
+    ),
+    Endpoint(
+        "POST", "/xa/{xid}/rollback", OPERATE, "Roll back a prepared transaction in place of its transaction manager.",
+        lambda call: _resolve(call, "rollback"), Resolved,
+    ),
+    Endpoint(
+        "DELETE", "/xa/{xid}", OPERATE, "Forget the heuristic outcome of a transaction.",
+        lambda call: _resolve(call, "forget"), Resolved,
     ),
 ]  # fmt: skip

@@ -1,7 +1,14 @@
-"""An endpoint of the API: what it takes, what it answers, and who does the work. OpenAPI is written from these rows."""
+"""An endpoint of the API: what it takes, what its caller must be allowed to do, what it answers, who does the work.
+
+The rows of all endpoints are the API: the application routes by them, and its own description (OpenAPI 3.1) is written
+from them. Lists are sorted, searched and paged by the broker.
+"""
 
 import asyncio
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import GenericAlias
 from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -9,6 +16,7 @@ from urllib.parse import unquote
 import msgspec
 from starlette.requests import Request
 
+from quire import __version__
 from quire.broker.bulk.row_reader import MAX_BYTES
 from quire.broker.routing.addresses import Address
 from quire.destination import Destination, DestinationKind
@@ -16,27 +24,91 @@ from quire.errors import BrokerStopping, IllegalState, InvalidArgument, InvalidD
 from quire.http.bulk.launcher import Launcher
 from quire.http.cluster_door import ClusterDoor
 from quire.http.console_launcher import ConsoleLauncher
-from quire.http.operations import Operation, Operations
+from quire.http.operations import Confirmations, Operation, Operations, RequestMemory
 from quire.http.recent_events import RecentEvents
-from quire.http.request_memory import RequestMemory
-from quire.http.rights import Right
-from quire.http.two_steps import Confirmations
 from quire.http.verification.store_verification import StoreVerification
 from quire.logs import event
-from quire.management.bulk_management import BulkManagement
-from quire.management.consumer_group_management import ConsumerGroupManagement
-from quire.management.management import Management
-from quire.management.message_pages import MAX_PAGE
-from quire.management.message_transfer import MessageTransfer
-from quire.management.schedule_management import ScheduleManagement
-from quire.management.stream_management import StreamManagement
-from quire.management.topic_management import TopicManagement
-from quire.management.xa_management import XaManagement
-from quire.security import Access, Action
+from quire.management.bulk import BulkManagement
+from quire.management.consumer_groups import ConsumerGroupManagement
+from quire.management.messages import MAX_PAGE, MessageTransfer
+from quire.management.queues import Management
+from quire.management.schedule import ScheduleManagement
+from quire.management.streams import StreamManagement
+from quire.management.tables import Selection, Table, Wanted
+from quire.management.topics import TopicManagement
+from quire.management.xa import XaManagement
+from quire.security import Access, Action, Permission
 from quire.server.cluster.seat import Seat
 from quire.server.guard import Guard
 from quire.server.service import Service
 from quire.units import LARGEST, parse_number
+
+Names = Mapping[str, str]
+"""The names in the path of a request, decoded."""
+
+
+class Right(NamedTuple):
+    """What one must be allowed to do."""
+
+    text: str  # in words, for the document
+    check: Callable[[Access, Names], None]  # raises ``AccessRefused``, whether there is what the path names or not
+    is_free: bool = False  # whether one need not log in
+    is_operation: bool = True  # whether the audit log always has a call that changes something
+
+
+def _nothing(_access: Access, _names: Names) -> None:
+    """What the handler itself checks, since it depends on the body, or what each user may do."""
+
+
+def _has(permission: Permission, text: str) -> Right:
+    return Right(text, lambda access, _names: access.require(permission))
+
+
+FREE = Right("none, not even a login", _nothing, is_free=True)
+USER = Right("a login", _nothing)
+MONITOR = _has(Permission.MONITOR, "the role monitor, operator or administrator")
+OPERATE = _has(Permission.OPERATE, "the role operator or administrator")
+ADMINISTER = _has(Permission.ADMINISTER, "the role administrator")
+
+
+def rows_of(text: str) -> Right:
+    """Data whose destinations the handler checks one by one."""
+    return Right(text, _nothing, is_operation=False)
+
+
+def on(kind: DestinationKind, *actions: Action, key: str = "name") -> Right:
+    """One of some actions on the destination of the path."""
+    is_operation = Action.MANAGE in actions  # the application tells the audit log of it, and ``Access`` of the others
+
+    def check(access: Access, names: Names) -> None:
+        if not is_operation:
+            access.check(actions[0], kind, names[key])
+        elif not any([access.allows(action, kind, names[key]) for action in actions]):
+            raise access.refusal(actions[0], kind, names[key])
+
+    return Right(f"{' or '.join(actions)} on the {kind}", check, is_operation=is_operation)
+
+
+def seeing(kind: DestinationKind, key: str = "name") -> Right:
+    """To know of the destination of the path, and its counts."""
+
+    def check(access: Access, names: Names) -> None:
+        if not access.sees(kind, names[key]):
+            raise access.refusal(Action.READ, kind, names[key])
+
+    return Right(f"monitor, or read, write or manage on the {kind}", check)
+
+
+_QUEUE, _TOPIC, _STREAM = DestinationKind.QUEUE, DestinationKind.TOPIC, DestinationKind.STREAM
+
+SEE_QUEUE, SEE_TOPIC, SEE_STREAM = seeing(_QUEUE), seeing(_TOPIC), seeing(_STREAM)
+READ_QUEUE, READ_STREAM = on(_QUEUE, Action.READ), on(_STREAM, Action.READ)
+WRITE_QUEUE, WRITE_TOPIC, WRITE_STREAM = on(_QUEUE, Action.WRITE), on(_TOPIC, Action.WRITE), on(_STREAM, Action.WRITE)
+MAKE_QUEUE, MAKE_TOPIC, MAKE_STREAM = [on(kind, Action.CREATE, Action.MANAGE) for kind in (_QUEUE, _TOPIC, _STREAM)]
+MANAGE_QUEUE, MANAGE_TOPIC, MANAGE_STREAM = [on(kind, Action.MANAGE) for kind in (_QUEUE, _TOPIC, _STREAM)]
+READ_OR_MANAGE_QUEUE, READ_OR_MANAGE_STREAM = [on(kind, Action.READ, Action.MANAGE) for kind in (_QUEUE, _STREAM)]
+SEE_STREAM_OF_GROUP, MANAGE_STREAM_OF_GROUP = seeing(_STREAM, "stream"), on(_STREAM, Action.MANAGE, key="stream")
+
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 """A whole number that a client gives: every one of the API has a range, and this is the widest."""
@@ -413,3 +485,142 @@ async def _read_body(request: Request, limit: int) -> bytearray:
     if size > limit:
         raise LimitExceeded(f"the request's body is larger than {limit} bytes", limit=limit)
     return body
+
+
+S = TypeVar("S")
+
+
+class Part(msgspec.Struct, frozen=True):
+    """The page of one shard, for the process that joins those of all: with the keys by which it is sorted."""
+
+    page: Any
+    keys: list[Any]
+
+
+class TableQuery(Fields, frozen=True):
+    """Which part of a list to show.
+
+    ``after`` is the ``next`` of the page before, in lists that are in the order of their names; ``offset`` leaves out
+    so many entries in any order. ``sort`` is a column, with ``-`` in front the largest value first. ``search`` is a
+    text in the name, and ``only`` a word that chooses among the entries. An unknown word is an error that names the
+    known ones.
+    """
+
+    limit: PageLimit = 100
+    after: str = ""
+    offset: Number = 0
+    sort: str = ""
+    search: str = ""
+    only: str = ""
+
+    def wanted(self) -> Wanted:
+        """The same for management."""
+        return Wanted(self.limit, self.offset, self.after, self.sort, self.search, self.only)
+
+
+Sees = Callable[[Access, Any], bool]
+"""Whether a caller may know of an entry."""
+
+
+def see_named(kind: DestinationKind) -> Sees:
+    """The caller sees destinations by their kind and name."""
+    return lambda access, source: access.sees(kind, source.destination.name)
+
+
+async def selected(call: Call, table: Table[S], sees: Sees | None = None) -> Selection[S]:
+    """The page of a table that a call asks for; the event loop has its turn in between."""
+    if sees is not None and not call.access.may(Permission.MONITOR):
+        table = replace(table, is_visible=partial(sees, call.access))
+    selection = Selection(table, call.query.wanted())
+    for _ in selection:
+        await asyncio.sleep(0)
+    return selection
+
+
+def table_listing(
+    name: str, path: str, right: Right, summary: str, key: str, kind: type, table: Callable[[Call], Table[Any]],
+    status: Callable[[Call, Any], Any], sees: Sees | None = None,
+) -> Endpoint:  # fmt: skip
+    """The row of a list: a page of entries ``key`` of a ``kind``, ``next`` and ``total``.
+
+    With ``sees`` the list has only entries that the caller may see.
+    """
+    fields: list[tuple[str, Any]] = [(key, GenericAlias(list, (kind,))), ("next", str | None), ("total", int)]
+    answer: Any = msgspec.defstruct(name, fields, frozen=True, namespace={"__doc__": summary}, module=__name__)
+
+    async def handle(call: Call) -> Any:
+        selection = await selected(call, table(call), sees)
+        entries = await call.gathered(status(call, entry) for entry in selection.found)
+        page = answer(entries, selection.next, selection.total)
+        return Part(page, selection.keys) if call.is_part else page
+
+    return Endpoint("GET", path, right, summary, handle, answer, TableQuery)
+
+
+BASE = "/api/v1"
+"""Where the API begins."""
+
+_JSON, _PACKED, _FILE = "application/json", "application/msgpack", "application/octet-stream"
+
+
+class ErrorDetail(msgspec.Struct, frozen=True):
+    """An error: a stable code, a text, an advice, and data."""
+
+    code: str
+    text: str
+    advice: str
+    data: dict[str, Any]
+
+
+class Error(msgspec.Struct, frozen=True):
+    """The answer to a request that failed."""
+
+    error: ErrorDetail
+
+
+def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
+    """The OpenAPI document of endpoints."""
+    types = {type_ for row in endpoints for type_ in (row.answer, row.query, row.body) if type_ is not None} | {Error}
+    ordered = sorted(types, key=lambda type_: type_.__name__)
+    schemas, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")
+    schema_of = dict(zip(ordered, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for row in endpoints:
+        paths.setdefault(BASE + row.path, {})[row.method.lower()] = _operation(row, schema_of)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Quire", "version": __version__, "description": "The HTTP API of a Quire broker."},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _operation(row: Endpoint, schema_of: dict[Any, dict[str, Any]]) -> dict[str, Any]:
+    query = msgspec.json.schema(row.query)["$defs"][row.query.__name__]
+    parameters = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name in re.findall(r"{(\w+)}", row.path)
+    ] + [
+        {"name": name, "in": "query", "required": name in query["required"], "schema": schema}
+        for name, schema in query["properties"].items()
+    ]
+    operation: dict[str, Any] = {
+        "summary": row.summary,
+        "description": f"Right: {row.right.text}.",
+        "parameters": parameters,
+        "responses": {
+            str(row.status): _success(row, schema_of[row.answer]),
+            "default": _content("An error.", schema_of[Error]),
+        },
+    }
+    if row.body is not None:
+        operation["requestBody"] = _content("The request.", schema_of[row.body], _PACKED if row.packed else _JSON)
+    return operation
+
+
+def _success(row: Endpoint, schema: dict[str, Any]) -> dict[str, Any]:
+    return _content("Success.", schema, _FILE if row.answer is bytes else _JSON)
+
+
+def _content(text: str, schema: dict[str, Any], media: str = _JSON) -> dict[str, Any]:
+    return {"description": text, "content": {media: {"schema": schema}}}

@@ -8,17 +8,30 @@ from quire.broker.streams.groups.groups import PartitionChange, PartitionClone
 from quire.broker.streams.groups.rebalance import Candidate
 from quire.broker.streams.partition import Start
 from quire.destination import DestinationKind
-from quire.http.endpoint import Call, DeleteQuery, Endpoint, Fields, Number, listing
-from quire.http.listing import Part, TableQuery, selected
-from quire.http.rights import MANAGE_STREAM_OF_GROUP, READ_STREAM, SEE_STREAM_OF_GROUP, USER
-from quire.http.two_steps import Counted
-from quire.management.consumer_group_info import (
+from quire.http.endpoint import (
+    MANAGE_STREAM_OF_GROUP,
+    READ_STREAM,
+    SEE_STREAM_OF_GROUP,
+    USER,
+    Call,
+    DeleteQuery,
+    Endpoint,
+    Fields,
+    Number,
+    Part,
+    TableQuery,
+    listing,
+    selected,
+)
+from quire.http.operations import Counted
+from quire.management.consumer_groups import (
+    Assignment,
     ConsumerGroupDetails,
     ConsumerGroupStatus,
+    GroupDeleted,
     GroupLag,
     GroupMemberInfo,
 )
-from quire.management.consumer_group_management import Assignment, GroupDeleted
 from quire.security import Access
 from quire.units import LARGEST
 

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn in the broker's own event loop."""
+"""The HTTP server: uvicorn in the broker's own event loop; and what a standby answers: probes and its own metrics."""
 
 import asyncio
 import contextlib
@@ -9,18 +9,54 @@ from typing import Any
 
 import h11
 import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from quire import logs
-from quire.errors import BrokerStandby
+from quire.errors import BrokerStandby, QuireError
+from quire.http.answers import Answer, access_of, error_answer, failed, json_answer
 from quire.http.app import Application, encoded_document
-from quire.http.cluster.cluster_router import ClusterRouter
+from quire.http.broker import Health
+from quire.http.cluster_router import ClusterRouter
 from quire.http.http_connection import entrance_of
-from quire.http.standby_application import standby_application
+from quire.http.metrics import CONTENT_TYPE, PROCESS_FAMILIES, STANDBY, written
+from quire.security import Permission
 from quire.server.cluster.seat import Seat
 from quire.server.entrance.visitor import Visitor
 from quire.server.service import Service
 from quire.settings import Settings
+
+
+def standby_application(service: Service) -> Starlette:
+    """The ASGI application of a service that waits for its store."""
+
+    def health() -> Health:
+        return Health("stopping" if service.is_stopping else "standby")
+
+    async def is_alive(_request: Request) -> Response:
+        return json_answer(health())
+
+    async def is_ready(_request: Request) -> Response:
+        return json_answer(health(), 503)
+
+    async def metrics(request: Request) -> Response:
+        (await access_of(request, service.security)).require(Permission.MONITOR)
+        return Answer(b"".join(written([STANDBY, *PROCESS_FAMILIES], [service])), media_type=CONTENT_TYPE)
+
+    async def refused(_request: Request, _error: Exception) -> Response:
+        return error_answer(BrokerStandby("this broker is a standby: it has no store yet"))
+
+    routes = [
+        Route("/health", is_alive, methods=["GET"]),
+        Route("/ready", is_ready, methods=["GET"]),
+        Route("/metrics", metrics, methods=["GET"]),
+    ]
+    return Starlette(routes=routes, exception_handlers={HTTPException: refused, QuireError: failed, Exception: failed})
+
 
 STOP_LIMIT = 5
 """How many seconds a stop waits for answers that are under way."""

@@ -9,8 +9,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 
 from quire.errors import ProtocolViolation, QuireError, RequestTimeout, TooManyConnections
-from quire.http.answers import error_answer
-from quire.http.login import CERTIFICATE
+from quire.http.answers import CERTIFICATE, error_answer
 from quire.scheduler import Scheduler, Timer
 from quire.server.entrance.entrance import Door, Entrance, Lobby
 from quire.server.entrance.visitor import Visitor

@@ -1,27 +1,302 @@
-"""Prometheus metrics: the core's plain counters, read when they are asked for. Nothing is counted twice."""
+"""Prometheus metrics: the core's plain counters, read when they are asked for. Nothing is counted twice.
 
+Most are fields of a status, of the broker, queues, topics, streams and consumer groups. None has a message group, a
+consumer, a member, a key, a pin or a client id as a label: there may be any number of those. There may be any number of
+destinations and of consumer groups too. So the first of a kind, by name, have metrics of their own, and the others are
+added up. Those of the process have the names that all of Prometheus' client libraries use, so that common boards show
+them. The text is written a piece at a time.
+"""
+
+import math
+import os
+import resource
 import sys
-from collections.abc import Callable, Iterator, Sized
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import accumulate, takewhile
-from typing import Literal
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from quire import __version__
 from quire.broker.broker import Broker
 from quire.broker.core.core import HoldCause
 from quire.broker.core.turn import BOUNDS
-from quire.http.broker import broker_status
+from quire.http.broker import BrokerStatus, MemoryUse, SpoolUse, StoreUse, broker_status
 from quire.http.endpoint import Doors
-from quire.http.exposition import Family, Samples, labelled, written
-from quire.http.process_metrics import PROCESS_FAMILIES, SERVICE_FAMILIES
-from quire.http.resource_metrics import KINDS, KindMetrics, Totals, broker_metrics
-from quire.management.consumer_status import held_producers
-from quire.management.described import Status
-from quire.management.next_due import NextDue
-from quire.management.queue_status import QueueStatus
-from quire.management.stream_info import StreamStatus
-from quire.management.topic_status import TopicStatus
+from quire.management.blocked import CAUSES, Blocked, held_producers
+from quire.management.consumer_groups import ConsumerGroupStatus, GroupCounters
+from quire.management.described import Metric, Status, metrics
+from quire.management.queues import QueueStatus
+from quire.management.schedule import NextDue
+from quire.management.streams import StreamStatus
+from quire.management.topics import TopicStatus
 from quire.security import Security
 from quire.server.service import Service
+
+SLICE = 200
+"""How many lines are written at once, or a few more: some milliseconds."""
+
+T = TypeVar("T")
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+Samples = Iterable[tuple[str, float]]
+"""What stands behind the metric's name, its labels (``labelled``) mostly; and the value."""
+
+
+class Family(NamedTuple, Generic[T]):
+    """A metric of many things of a kind."""
+
+    name: str  # its name; that of a counter ends with ``_total``
+    kind: Literal["counter", "gauge", "histogram"]  # what Prometheus calls it
+    text: str  # what it means
+    samples: Callable[[T], Samples]  # those of one thing
+
+
+def written(families: Iterable[Family[T]], things: Sequence[T]) -> Iterator[bytes]:
+    """The metrics of many things, in pieces."""
+    for family in families:
+        yield f"# HELP {family.name} {family.text}\n# TYPE {family.name} {family.kind}\n".encode()
+        for start in range(0, len(things), SLICE):
+            samples = [sample for thing in things[start : start + SLICE] for sample in family.samples(thing)]
+            yield lines(family.name, samples)
+
+
+def lines(name: str, samples: Samples) -> bytes:
+    """The lines of some samples of a metric."""
+    return "".join([f"{name}{labels} {float(value)!r}\n" for labels, value in samples]).encode()
+
+
+def labelled(**labels: str) -> str:
+    """Labels as they are written behind a metric's name."""
+    pairs = [f'{label}="{_escaped(text)}"' for label, text in sorted(labels.items())]
+    return f"{{{','.join(pairs)}}}" if pairs else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+OMITTED = "_omitted"
+"""The label of those without metrics of their own. A destination of this name is always one of them."""
+
+
+class StatusFamily(NamedTuple):
+    """One metric of a status: a field of it, or several with a label of their own each."""
+
+    row: "list[tuple[Metric, attrgetter[Any]]]"
+
+    @property
+    def name(self) -> str:
+        """The name of the metric."""
+        return self.row[0][0].name
+
+    def samples(self, thing: Status, about: dict[str, str]) -> Iterator[tuple[str, float]]:
+        """The labels and the values of one thing; ``about`` are the labels that say which one."""
+        for metric, value_of in self.row:
+            value = value_of(thing)
+            if isinstance(value, Blocked):
+                yield labelled(**about, cause=value.cause), value.age_seconds
+            elif (known := metric.absent if value is None else value) is not None:
+                yield labelled(**about, **metric.labels), known
+
+    def written(self, things: Sequence[Any], about: Callable[[Any], dict[str, str]]) -> Iterator[bytes]:
+        """The metric with the samples of many things, in pieces."""
+        metric = self.row[0][0]
+
+        def samples(thing: Status) -> Samples:
+            return self.samples(thing, about(thing))
+
+        return written([Family(metric.name, metric.kind, metric.text, samples)], things)
+
+
+def _families(kind: type[Status], place: str = "") -> list[StatusFamily]:
+    """The metrics of a status, or of what it has at a place."""
+    rows: dict[str, list[tuple[Metric, attrgetter[Any]]]] = {}
+    for field, metric in metrics(kind).items():
+        rows.setdefault(metric.name, []).append((metric, attrgetter(place + field)))
+    return [StatusFamily(row) for row in rows.values()]
+
+
+_BROKER = [
+    *_families(BrokerStatus), *_families(MemoryUse, "memory."), *_families(StoreUse, "store."),
+    *_families(SpoolUse, "spool."),
+]  # fmt: skip
+
+
+class Kind(NamedTuple):
+    """A kind of things that have metrics."""
+
+    families: list[StatusFamily]
+    about: Callable[[Any], dict[str, str]]  # the labels that say which one it is
+
+
+KINDS = {
+    "queue": Kind(_families(QueueStatus), lambda queue: {"queue": queue.name}),
+    "topic": Kind(_families(TopicStatus), lambda topic: {"topic": topic.name}),
+    "stream": Kind(_families(StreamStatus), lambda stream: {"stream": stream.name}),
+    "group": Kind(
+        _families(ConsumerGroupStatus) + _families(GroupCounters, "counters."),
+        lambda group: {"stream": group.stream, "group": group.name},
+    ),
+}
+"""The kinds, by name."""
+
+
+def broker_metrics(status: BrokerStatus) -> Iterator[bytes]:
+    """What of the broker's status is a metric."""
+    for family in _BROKER:
+        yield from family.written([status], lambda _: {})
+
+
+class KindMetrics:
+    """The metrics of all things of a kind, given one after the other.
+
+    Args:
+        kind: the name of the kind, one of ``KINDS``.
+        limit: how many things have metrics of their own.
+
+    Attributes:
+        omitted: how many have none.
+    """
+
+    def __init__(self, kind: str, limit: int) -> None:
+        self.omitted = 0
+        self._kind = KINDS[kind]
+        self._limit = limit
+        self._shown: list[Status] = []
+        self._others: list[dict[str, float]] = [{} for _ in self._kind.families]
+
+    def add(self, thing: Status) -> None:
+        """Take in the next thing."""
+        about = self._kind.about(thing)
+        if len(self._shown) < self._limit and OMITTED not in about.values():
+            self._shown.append(thing)
+            return
+        self.omitted += 1
+        about = dict.fromkeys(about, OMITTED)
+        for family, others in zip(self._kind.families, self._others, strict=True):
+            # Times and the numbers of assignments cannot be added up.
+            combined = max if family.name.endswith(("_seconds", "_epoch")) else _sum
+            for labels, value in family.samples(thing, about):
+                others[labels] = combined(others.get(labels, 0.0), value)
+
+    def written(self) -> Iterator[bytes]:
+        """All metrics of the kind, in pieces."""
+        for family, others in zip(self._kind.families, self._others, strict=True):
+            yield from family.written(self._shown, self._kind.about)
+            yield lines(family.name, others.items())
+
+
+def _sum(first: float, second: float) -> float:
+    return first + second
+
+
+class Totals:
+    """What is counted over all queues and over all consumer groups, whether they have metrics of their own or not."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._blocked: Counter[str] = Counter()
+        self._lags: dict[str, int] = {}
+
+    def add(self, thing: Status) -> None:
+        """Take in a thing of any kind."""
+        if isinstance(thing, QueueStatus) and thing.blocked:
+            self._blocked[thing.blocked.cause] += 1
+        elif isinstance(thing, ConsumerGroupStatus):
+            known = thing.stream in self._lags or len(self._lags) < self._limit
+            stream = thing.stream if known and thing.stream != OMITTED else OMITTED
+            self._lags[stream] = self._lags.get(stream, 0) + thing.lag
+
+    def written(self, omitted: dict[str, int]) -> Iterator[bytes]:
+        """These totals; ``omitted`` says of each kind how many things have no metrics of their own."""
+        families: list[Family[None]] = [
+            Family("quire_queues_blocked", "gauge", "Blocked queues, by cause.", lambda _: self._blocked_samples()),
+            Family("quire_groups_lag_messages", "gauge", "Lag of all consumer groups of a stream.",
+                   lambda _: [(labelled(stream=stream), lag) for stream, lag in self._lags.items()]),
+            Family("quire_groups_left_out", "gauge", "Consumer groups without metrics of their own.",
+                   lambda _: [("", omitted["group"])]),
+            Family("quire_metrics_omitted", "gauge", "Destinations and groups without metrics of their own, by kind.",
+                   lambda _: [(labelled(kind=kind), count) for kind, count in omitted.items()]),
+        ]  # fmt: skip
+        return written(families, [None])
+
+    def _blocked_samples(self) -> Samples:
+        return [(labelled(cause=cause), self._blocked[cause]) for cause in CAUSES]
+
+
+_PROC = Path("/proc/self")
+
+
+def _service_gauge(name: str, text: str, value: Callable[[Service], float | None]) -> Family[Service]:
+    """A gauge; absent where its value is None."""
+
+    def samples(service: Service) -> Samples:
+        known = value(service)
+        return [] if known is None else [("", known)]
+
+    return Family(name, "gauge", text, samples)
+
+
+def _service_counter(name: str, text: str, value: Callable[[Service], float]) -> Family[Service]:
+    return Family(f"{name}_total", "counter", text, lambda service: [("", value(service))])
+
+
+def _open_files(_service: Service) -> float | None:
+    try:
+        return len(os.listdir(_PROC / "fd"))
+    except OSError:  # not Linux
+        return None
+
+
+def _resident_bytes(_service: Service) -> float | None:
+    try:
+        return int((_PROC / "statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:
+        return None
+
+
+def _lease(service: Service) -> float | None:
+    until = service.lock.until
+    return until - service.clock.monotonic() if math.isfinite(until) else None  # a store on this machine has none
+
+
+def _cpu_seconds(_service: Service) -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+PROCESS_FAMILIES: list[Family[Service]] = [
+    _service_gauge("process_open_fds", "Open files of the broker's process, connections included.", _open_files),
+    _service_gauge("process_max_fds", "Limit of open files.", lambda _: resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+    _service_gauge("process_resident_memory_bytes", "Memory of the process in bytes.", _resident_bytes),
+    _service_counter("process_cpu_seconds", "Processor time of the process in seconds.", _cpu_seconds),
+    _service_gauge("process_start_time_seconds", "When the broker started, in seconds since the epoch.",
+           lambda service: service.started_at / 1000),
+]  # fmt: skip
+
+STANDBY: Family[Service] = _service_gauge(
+    "quire_standby", "1 while the broker waits for its store; it has few other metrics then.",
+    lambda service: not service.uses_store,
+)  # fmt: skip
+
+SERVICE_FAMILIES: list[Family[Service]] = [
+    STANDBY,
+    _service_gauge("quire_store_lease_seconds",
+           "Until the lease of the store runs out; negative while the database server does not answer.", _lease),
+    _service_counter("quire_connections_opened", "Connections that clients opened, those that ended included.",
+             lambda service: service.connections_opened),
+    _service_gauge("quire_loop_lag_seconds", "How late the event loop was at most in the last 30 seconds.",
+           lambda service: service.ticker.lag.longest(service.clock.monotonic())),
+    _service_gauge("quire_backup_age_seconds", "Time since the newest backup, or since the broker started without one.",
+           lambda service: service.backups.age_seconds),
+    _service_gauge("quire_backup_last_seconds", "How long the last backup took.",
+           lambda service: service.backups.last_seconds),
+    _service_counter("quire_backup_failures", "Backups that failed.", lambda service: service.backups.failures),
+]  # fmt: skip
+
 
 STATUSES = 20
 """Of so many destinations the status is read at once."""

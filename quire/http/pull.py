@@ -14,10 +14,9 @@ from quire.broker.streams.partition import Start
 from quire.broker.streams.pull import Outcome, PollRequest, PullRequest, Terms, handle_of
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
-from quire.http.endpoint import Call, Endpoint, Fields, Number, PageLimit
-from quire.http.rights import READ_STREAM
+from quire.http.endpoint import READ_STREAM, Call, Endpoint, Fields, Number, PageLimit
 from quire.management.described import doc
-from quire.management.stream_info import StreamMessage, described
+from quire.management.streams import StreamMessage, described
 from quire.message import Message
 from quire.security import Action
 from quire.selectors import selector

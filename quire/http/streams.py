@@ -9,6 +9,13 @@ from quire.broker.streams.partition import MAX_TIME_TO_LIVE, Start
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import (
+    MAKE_STREAM,
+    MANAGE_STREAM,
+    READ_OR_MANAGE_STREAM,
+    READ_STREAM,
+    SEE_STREAM,
+    USER,
+    WRITE_STREAM,
     Call,
     DeleteQuery,
     Endpoint,
@@ -18,22 +25,20 @@ from quire.http.endpoint import (
     PageLimit,
     Removed,
     listing,
+    see_named,
+    table_listing,
 )
-from quire.http.listing import see_named, table_listing
 from quire.http.messages import NewMessage, Sent, send
-from quire.http.rights import (
-    MAKE_STREAM,
-    MANAGE_STREAM,
-    READ_OR_MANAGE_STREAM,
-    READ_STREAM,
-    SEE_STREAM,
-    USER,
-    WRITE_STREAM,
+from quire.http.operations import Counted
+from quire.management.streams import (
+    FoundMessage,
+    PartitionOffsets,
+    StreamDetails,
+    StreamPin,
+    StreamRange,
+    StreamStatus,
+    Wanted,
 )
-from quire.http.two_steps import Counted
-from quire.management.stream_info import PartitionOffsets, StreamDetails, StreamPin, StreamStatus
-from quire.management.stream_management import StreamRange
-from quire.management.stream_search import FoundMessage, Wanted
 from quire.units import parse_number
 
 

@@ -1,19 +1,18 @@
-"""The API's users: list, add, change, remove; who the caller is."""
+"""The API's users, access rules and bearer tokens: list, add, change, remove; who may do what, and why."""
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
 from quire.destination import DestinationKind, written
-from quire.errors import AccessRefused, BrokerBusy, QuireError
-from quire.http.endpoint import Call, Endpoint, Fields, listing
-from quire.http.rights import ADMINISTER, USER
+from quire.errors import AccessRefused, BrokerBusy, InvalidArgument, QuireError, UnknownToken, UnknownUser
+from quire.http.endpoint import ADMINISTER, USER, Call, Endpoint, Fields, listing
 from quire.security import Action, Permission, Principal, Proof
-from quire.security.accounts import BUILT_IN, Changed, user_of
+from quire.security.accounts import BUILT_IN, LONGEST_LIFE, Changed, Token, user_of
 from quire.security.authentication import hashed
-from quire.settings import User
+from quire.settings import Rule, User
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -190,4 +189,193 @@ ENDPOINTS = [
     ),
     Endpoint("DELETE", "/users/{user}", ADMINISTER, "Remove a user with its tokens.", _remove, UserStatus),
     Endpoint("GET", "/whoami", USER, "Tell who the caller is, and what it may do.", _who, WhoAmI, WhoQuery),
+]  # fmt: skip
+
+
+class RuleStatus(msgspec.Struct, frozen=True):
+    """A rule. ``effect`` is allow or deny; ``origin`` is settings, runtime or built-in."""
+
+    id: str
+    subject: str
+    effect: str
+    actions: list[str]
+    destination: str
+    origin: str
+
+
+class NewRule(Fields, frozen=True):
+    """A rule: a subject ``user:NAME``, ``role:NAME`` or ``*``, either ``allow`` or ``deny``, and a destination."""
+
+    subject: str
+    destination: str
+    allow: list[Action] | None = None
+    deny: list[Action] | None = None
+
+
+class CheckQuery(Fields, frozen=True):
+    """Who wants to do what with which destination; ``roles`` with commas, for one who is no user of this broker."""
+
+    user: str
+    action: Action
+    destination: str
+    roles: str | None = None
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether it is allowed, by which rule, over which others, and what may have been meant instead."""
+
+    allowed: bool
+    text: str
+    reason: str
+    rule: RuleStatus | None
+    overruled: list[RuleStatus]
+    hint: str
+
+
+def _rule_status(rule: Rule) -> RuleStatus:
+    origin = "built-in" if rule in BUILT_IN else "settings" if rule.in_file else "runtime"
+    effect = "allow" if rule.allow else "deny"
+    return RuleStatus(rule.id, rule.subject, effect, rule.listed.split(","), rule.destination, origin)
+
+
+def _table(call: Call) -> dict[str, Any]:
+    new: NewRule = call.body
+    if (new.allow is None) == (new.deny is None):
+        raise InvalidArgument("a rule has either allow or deny", argument="allow")
+    effect = {"allow": new.allow} if new.deny is None else {"deny": new.deny}
+    return {"subject": new.subject, "destination": new.destination, **effect}
+
+
+async def _add_rule(call: Call) -> RuleStatus:
+    table = _table(call)
+    rule = await done_of(call.service.security.changes.add_rule, table)
+    call.audit("rule.added", "the rule {rule} was added", rule=str(rule))
+    return _rule_status(rule)
+
+
+async def _set(call: Call) -> RuleStatus:
+    id, table = call.path["rule"], _table(call)
+    rule = await done_of(call.service.security.changes.set_rule, id, table)
+    call.audit("rule.changed", "the rule is now {rule}", rule=str(rule))
+    return _rule_status(rule)
+
+
+async def _remove_rule(call: Call) -> RuleStatus:
+    id = call.path["rule"]
+    rule = await done_of(call.service.security.changes.remove_rule, id)
+    call.audit("rule.removed", "the rule {rule} was removed", rule=str(rule))
+    return _rule_status(rule)
+
+
+def _check(call: Call) -> Verdict:
+    query: CheckQuery = call.query
+    accounts = call.service.security.accounts
+    user = accounts.users.get(query.user)
+    if query.roles is not None:
+        roles = frozenset(filter(None, query.roles.split(",")))
+    elif user is not None:
+        roles = user.roles
+    else:
+        raise UnknownUser(f"there is no user {query.user[:100]!r}: give its roles", user=query.user[:100])
+    destination = written(query.destination, DestinationKind.QUEUE)
+    principal = Principal(query.user, roles, Proof.PASSWORD)
+    decision = accounts.decide(principal, query.action, destination.kind, destination.name)
+    rule = None if decision.rule is None else _rule_status(decision.rule)
+    overruled = [_rule_status(loser) for loser in decision.losers]
+    return Verdict(decision.allowed, str(decision), decision.reason, rule, overruled, decision.hint)
+
+
+ENDPOINTS += [
+    listing(
+        "RuleList", "/rules", ADMINISTER, "List the access rules, the built-in ones first.", "rules", RuleStatus,
+        lambda call: [_rule_status(rule) for rule in (*BUILT_IN, *call.service.security.accounts.rules)],
+    ),
+    Endpoint("POST", "/rules", ADMINISTER, "Add a rule.", _add_rule, RuleStatus, body=NewRule, status=201),
+    Endpoint(
+        "GET", "/rules/check", ADMINISTER, "Explain whether a user may do something with a destination.", _check,
+        Verdict, CheckQuery,
+    ),
+    Endpoint("PUT", "/rules/{rule}", ADMINISTER, "Replace a rule.", _set, RuleStatus, body=NewRule),
+    Endpoint("DELETE", "/rules/{rule}", ADMINISTER, "Remove a rule.", _remove_rule, RuleStatus),
+]  # fmt: skip
+
+
+class TokenStatus(msgspec.Struct, frozen=True):
+    """A token: when it was made, until when it is valid (milliseconds since the epoch), its only roles or null."""
+
+    id: str
+    owner: str
+    created: int
+    until: int
+    roles: list[str] | None
+    text: str
+
+
+class NewToken(Fields, frozen=True):
+    """A token to make: how many seconds it lives, for which user (null for the caller), with which roles at most."""
+
+    expires_in: Annotated[float, msgspec.Meta(gt=0, le=LONGEST_LIFE)]
+    owner: str | None = None
+    roles: list[str] | None = None
+    text: str = ""
+
+
+class CreatedToken(msgspec.Struct, frozen=True):
+    """A new token. ``secret`` is what its user shows; the broker does not keep it."""
+
+    token: TokenStatus
+    secret: str
+
+
+def _token_status(token: Token) -> TokenStatus:
+    roles = None if token.roles is None else list(token.roles)
+    return TokenStatus(token.id, token.owner, token.created_at, token.expires_at, roles, token.text)
+
+
+def _may_see(call: Call, token: Token) -> bool:
+    return call.access.may(Permission.ADMINISTER) or token.owner == call.access.principal.name
+
+
+def _tokens(call: Call) -> list[TokenStatus]:
+    tokens, now = call.service.security.accounts.state.tokens.values(), call.service.clock.now_ms()
+    return [_token_status(token) for token in tokens if token.expires_at > now and _may_see(call, token)]
+
+
+async def _create(call: Call) -> CreatedToken:
+    new: NewToken = call.body
+    principal = call.access.principal
+    owner = principal.name if new.owner is None else new.owner
+    if not call.access.may(Permission.ADMINISTER):
+        if owner != principal.name:
+            raise AccessRefused("only an administrator makes tokens of another user", owner=owner)
+        if principal.proof not in (Proof.PASSWORD, Proof.CERTIFICATE):  # else it would outlive its revocation
+            raise AccessRefused("log in with a password or a certificate to make a token", proof=str(principal.proof))
+    elif not owner:
+        raise InvalidArgument("name the owner of the token", argument="owner")
+    changes = call.service.security.changes
+    token, secret = await done_of(changes.add_token, owner, new.expires_in, new.roles, new.text)
+    call.audit("token.created", "the token {token} of {owner} was made", token=token.id, owner=owner)
+    return CreatedToken(_token_status(token), secret)
+
+
+async def _revoke(call: Call) -> TokenStatus:
+    id, security = call.path["token"], call.service.security
+    token = security.accounts.state.tokens.get(id)
+    if token is None or not _may_see(call, token):
+        raise UnknownToken(f"there is no token {id[:60]!r}", token=id[:60])
+    revoked = await done_of(security.changes.revoke_token, id)
+    call.audit("token.revoked", "the token {token} of {owner} was revoked", owner=revoked.owner)
+    return _token_status(revoked)
+
+
+ENDPOINTS += [
+    listing(
+        "TokenList", "/tokens", USER, "List the caller's tokens; an administrator sees those of all users.", "tokens",
+        TokenStatus, _tokens,
+    ),
+    Endpoint(
+        "POST", "/tokens", USER, "Make a token. The answer alone has its secret.", _create, CreatedToken, body=NewToken,
+        status=201,
+    ),
+    Endpoint("DELETE", "/tokens/{token}", USER, "Revoke a token: its connections are closed.", _revoke, TokenStatus),
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The API for bulk writers: many messages in one commit, at once or staged first (``quire.broker.bulk``)."""
+"""The API for bulk: many messages in one commit, the producers that number their sends, the way to the bulk server."""
 
 import asyncio
 from typing import Annotated
@@ -6,12 +6,13 @@ from typing import Annotated
 import msgspec
 
 from quire.broker.bulk.row_reader import Columns
+from quire.broker.producer_ids import ProducerStatus
 from quire.broker.routing.route import MAX_PRODUCER_ID
 from quire.destination import written
 from quire.errors import InvalidArgument
-from quire.http.endpoint import Call, Endpoint, Fields
-from quire.http.rights import MONITOR, rows_of
-from quire.management.bulk_management import Rows, StageList
+from quire.http.endpoint import MONITOR, OPERATE, USER, Call, Endpoint, Fields, rows_of, table_listing
+from quire.management.bulk import Rows, StageList
+from quire.settings import split_address
 
 Producer = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PRODUCER_ID, pattern="^[^\0]*$")]
 """A producer's id: the same over all its lives."""
@@ -145,3 +146,87 @@ ENDPOINTS = [
     ),
     Endpoint("POST", "/write/discard", ROWS, "Discard staged rows.", _discard, Discarded, body=Discard),
 ]  # fmt: skip
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """The producer that the broker forgot."""
+
+    forgotten: str
+
+
+async def _forget(call: Call) -> Forgotten:
+    id = call.path["producer"]
+    call.writes.forget_producer(id)
+    return await call.changed("producer.forgotten", "the producer {producer} was forgotten", Forgotten(id))
+
+
+ENDPOINTS += [
+    table_listing(
+        "ProducerList",
+        "/producers",
+        MONITOR,
+        "List the producers that number their sends.",
+        "producers",
+        ProducerStatus,
+        lambda call: call.writes.producers(),
+        lambda call, id: call.writes.producer(id),
+    ),
+    Endpoint(
+        "DELETE",
+        "/producers/{producer}",
+        OPERATE,
+        "Forget a producer: the broker then accepts its repeated messages as new.",
+        _forget,
+        Forgotten,
+    ),
+]
+
+
+_ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
+
+
+class BulkServer(msgspec.Struct, frozen=True):
+    """The addresses of the processes of a bulk server, any of which answers, and the token for URLs: ``?token=...``.
+
+    With the token one reads the destinations that its user may read.
+    """
+
+    urls: list[str]
+    token: str
+
+
+class BulkAccess(msgspec.Struct, frozen=True):
+    """The bulk server of a broker; in a cluster those of all shards, in order, or of the one that was named."""
+
+    servers: list[BulkServer]
+
+
+async def _open(call: Call) -> BulkAccess:
+    await call.bulk.start()
+    urls = [_url(call, address) for address in call.bulk.addresses]
+    return BulkAccess([BulkServer(urls, call.bulk.readers.token_of(call.access))])
+
+
+def _url(call: Call, address: str) -> str:
+    """The URL of a process, as the caller can reach it: beside the API under the name that certificates have."""
+    host, port = split_address(address)
+    own = split_address(call.service.settings.http.address)[0]
+    if call.is_relayed:  # by another process of the cluster, which the caller has reached
+        scheme = "https" if call.service.settings.tls.certificate else "http"
+        host = own if host in _ANYWHERE else host
+    else:
+        scheme = call.scheme
+        host = call.host if host in (*_ANYWHERE, own) else host
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+ENDPOINTS += [
+    Endpoint(
+        "POST",
+        "/bulk",
+        USER,
+        "Start the bulk server if it does not run, and get its addresses.",
+        _open,
+        BulkAccess,
+    ),
+]

@@ -1,7 +1,10 @@
-"""Why the messages of a queue, subscription or group cannot be dispatched, and for how long."""
+"""Why the messages of a queue, subscription or group wait, or a consumer is given none, and for how long."""
 
-from typing import TYPE_CHECKING, Annotated
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
 
+from quire.broker.core.subscription import Source, Subscription
+from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.topics.durable import DurableSubscription
 from quire.errors import StoreCorrupt
@@ -10,7 +13,7 @@ from quire.management.described import Status, doc
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.queues.lane import QueueLane
-    from quire.broker.queues.lane_dispatch import LaneDispatch
+
 
 PAUSED_AT = "paused_at"
 """The setting of a stored destination that says since when it is paused, in milliseconds since the epoch."""
@@ -92,3 +95,133 @@ def _by_consumers(broker: "Broker", queue: "LaneDispatch") -> tuple[str, float]:
     if len(full_since) == len(eligible):
         return "consumer-busy", max(full_since)
     return ("store-failed", broker.failure.since) if broker.failure.error is not None else ("", 0.0)
+
+
+class Wait(Status, frozen=True):
+    """Why a consumer is given nothing now.
+
+    Of the consumer: ``connection-full``, its connection takes no more output; ``prefetch-full``, it has as many
+    messages as its prefetch allows; ``no-pull``, its prefetch is 0 and it has asked for no message; ``stand-by``,
+    other consumers are served first. Of the source: ``nothing-waits``, and the causes of a blocked queue.
+    """
+
+    cause: Annotated[str, doc("One of the causes above.")]
+    text: Annotated[str, doc("The cause in words.")]
+
+
+_TEXTS = {
+    "paused": "its queue is paused",
+    "damaged-record": "the next message cannot be read",
+    "store-failed": "the store cannot be read or written",
+    "memory-limit": "the next message finds no memory",
+    "waiting-for-consumers": "the queue waits for more consumers before it begins",
+    "redelivery-delay": "a message that waits for its redelivery holds back all later ones",
+    "parked-limit": "too many messages are parked: no consumer takes them",
+    "ack-set-full": "too many messages were acknowledged out of order",
+    "no-matching-consumer": "no selector matches the first message",
+    "group-owner-busy": "the consumer that owns the message group of the first message has no credit",
+    "consumer-busy": "no consumer that matches the first message has credit",
+}
+
+
+class Waits:
+    """Tells why the consumers of one source are given nothing; what holds for all of them is found once."""
+
+    def __init__(self, broker: "Broker", source: Any) -> None:
+        self._source = source
+        self._blocked = self._eligible = None
+        if isinstance(source, LaneDispatch):
+            self._blocked = blocked(broker, source)
+            self._eligible = set(map(id, source.dispatcher.round_robin.ready(source.policy)))
+
+    def of(self, subscription: "Subscription") -> Wait | None:
+        """Why a consumer is given nothing; None if nothing keeps messages from it."""
+        return self._by_consumer(subscription) or self._by_source(subscription)
+
+    def _by_consumer(self, subscription: "Subscription") -> Wait | None:
+        in_flight = len(subscription.in_flight)
+        if not subscription.session.writable:
+            return Wait("connection-full", "its connection takes no more output: the client does not read it")
+        if subscription.credit > 0:
+            return None
+        if subscription.prefetch:
+            text = f"it has {in_flight} messages that are not acknowledged, and its prefetch is {subscription.prefetch}"
+            return Wait("prefetch-full", text)
+        return Wait("no-pull", "its prefetch is 0, and it has asked for no message")
+
+    def _by_source(self, subscription: "Subscription") -> Wait | None:
+        source = self._source
+        if source.depth <= source.in_flight:
+            return Wait("nothing-waits", "no message waits")
+        if self._blocked is not None:
+            return Wait(self._blocked.cause, _TEXTS[self._blocked.cause])
+        if self._eligible is not None and id(subscription) not in self._eligible:
+            return Wait("stand-by", "other consumers are served first: exclusive ones, or those of a higher priority")
+        return None
+
+
+def cause_text(broker: "Broker", source: Any) -> str:
+    """Why the messages of a queue or subscription are not taken, in words; empty if nothing is known."""
+    if not isinstance(source, LaneDispatch):
+        return ""
+    if source.in_flight >= source.depth:
+        return "all of them are with consumers, which have not acknowledged them"
+    found = blocked(broker, source)
+    return "" if found is None else _TEXTS[found.cause]
+
+
+class Consumer(Status, frozen=True):
+    """A consumer."""
+
+    connection: Annotated[str, doc("The address of the connection.")]
+    id: Annotated[str, doc("The id of the subscription.")]
+    ack: Annotated[str, doc("The ack mode.")]
+    selector: Annotated[str | None, doc("The selector; null for none.")]
+    prefetch: Annotated[int, doc("The prefetch; with 0 the consumer pulls.")]
+    in_flight: Annotated[int, doc("The number of messages in flight.")]
+    extension: Annotated[int, doc("The prefetch extension: how many of these take no credit.")]
+    credit: Annotated[int, doc("How many more messages the consumer may be given now.")]
+    pulled: Annotated[int, doc("How many pulled messages the consumer has not received yet, if its prefetch is 0.")]
+    priority: Annotated[int, doc("The priority of the consumer: higher ones are served first.")]
+    exclusive: Annotated[bool, doc("Whether it is an exclusive consumer.")]
+    slow_seconds: Annotated[float | None, doc("For how long it has been slow, checked once a second; or null.")]
+    waits: Annotated[Wait | None, doc("Why it is given nothing now; null if nothing keeps messages from it.")]
+
+
+class HeldProducer(Status, frozen=True):
+    """A producer whose messages wait because a limit is reached."""
+
+    connection: Annotated[str, doc("The address of the connection.")]
+    destination: Annotated[str, doc("The destination as the producer wrote it.")]
+    cause: Annotated[str, doc("The limit that is reached: of the store, of the spool, or of one of their disks.")]
+    age_seconds: Annotated[float, doc("For how long the producer has been held.")]
+    limit_seconds: Annotated[float, doc("How long the producer may be held before it gets an error.")]
+
+
+def consumers(broker: "Broker", source: "Source") -> list[Consumer]:
+    """What is known of the consumers of a queue or a subscription."""
+    now, waits = broker.core.clock.monotonic(), Waits(broker, source)
+    return [consumer(subscription, now, waits) for subscription in source.subscriptions]
+
+
+def consumer(subscription: "Subscription", now: float, waits: Waits) -> Consumer:
+    """What is known of a consumer, at a time on the monotonic clock."""
+    selector, since = subscription.selector, subscription.full_since
+    return Consumer(
+        connection=subscription.session.name, id=subscription.id, ack=str(subscription.ack),
+        selector=None if selector is None else selector.text, prefetch=subscription.prefetch,
+        in_flight=len(subscription.in_flight), extension=len(subscription.extended),
+        credit=max(subscription.credit, 0), pulled=subscription.pulled, priority=subscription.priority,
+        exclusive=subscription.exclusive, slow_seconds=None if since is None else now - since,
+        waits=waits.of(subscription),
+    )  # fmt: skip
+
+
+def held_producers(broker: "Broker", destination: str | None = None, most: int | None = None) -> list[HeldProducer]:
+    """The producers that are held, the longest first: all, or the first, or those of a destination."""
+    now, limit = broker.core.clock.monotonic(), broker.core.settings.producer.hold_limit
+    return [
+        HeldProducer(hold.session.name, hold.destination, str(hold.cause), now - hold.since, limit)
+        for hold in islice(broker.core.flow.holds.values(), most)
+        if destination is None or hold.destination == destination
+    ]

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.load import NUMBER_DIGITS, NumberedLoad, stream_load
-from quire.cli.perf.load import Load
-from quire.cli.perf.workers import stamps
+from quire.cli.perf.load import Load, stamps
 from quire.protocols.stomp.decoder import Decoder, Limits
 from tests.fuzz.stomp_decoder import decode
 

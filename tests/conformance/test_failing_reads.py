@@ -9,7 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from quire.broker.acknowledgement import AckType, acknowledge
-from quire.management.management import Management
+from quire.management.queues import Management
 from quire.store.base import Store, Sync
 from quire.store.memory import MemoryStore
 from quire.store.urls import store_for_url

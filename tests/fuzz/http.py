@@ -25,10 +25,9 @@ from hypothesis.database import InMemoryExampleDatabase
 from quire.errors import ERRORS
 from quire.http.actions import Started
 from quire.http.app import ENDPOINTS
-from quire.http.endpoint import Endpoint
-from quire.http.openapi import BASE, document
+from quire.http.endpoint import BASE, Endpoint, document
+from quire.http.operations import DryRun
 from quire.http.pull import MAX_WAIT
-from quire.http.two_steps import DryRun
 from quire.store.base import Store, Sync
 from quire.store.urls import store_for_url
 from quire.testing.stepped import SteppedBroker

@@ -4,7 +4,7 @@ import pytest
 
 from quire.broker.producer_ids import ProducerIds
 from quire.http.app import ENDPOINTS
-from quire.management.bulk_management import BulkManagement
+from quire.management.bulk import BulkManagement
 from tests.fuzz.http import BadAnswer, Sent, check_all, search
 
 LIST = Sent(next(row for row in ENDPOINTS if row.path == "/producers"), "/producers", [], b"", {})

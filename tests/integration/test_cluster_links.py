@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.cli.certificates import make_authority, make_server, write_pair
+from quire.cli.tls import make_authority, make_server, write_pair
 from quire.cluster.cluster_map import ClusterMap, Peer
 from quire.cluster.placement import Placement
 from quire.destination import queue

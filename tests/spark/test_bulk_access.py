@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quire.arrow.lanes import LaneRange
-from quire.cli.login import Login
+from quire.cli.api import Login
 from quire.errors import AccessRefused, NotAuthenticated
 from quire.settings import local_token_file
 from quire.spark.online.broker import Broker

@@ -8,10 +8,8 @@ import click
 
 from quire.cli.api import Api, broker_verb, login_at, queue_path, speaks_tls
 from quire.cli.output import Output, output_option
-from quire.cli.perf.crew import Counts, Tick
-from quire.cli.perf.live import LiveFigures
 from quire.cli.perf.load import SCENARIOS, Load, Target
-from quire.cli.perf.measure import measure
+from quire.cli.perf.measure import Counts, LiveFigures, Tick, measure
 from quire.clock import Clock, SystemClock
 from quire.settings import split_address
 from quire.units import parse_size

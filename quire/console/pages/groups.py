@@ -1,20 +1,18 @@
-"""The consumer groups of streams, and one of them: lag, partitions, members, retries."""
+"""The consumer groups of streams, and one of them: lag, partitions, members, retries; moving its progress."""
 
 from typing import Any
 
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.action import Action, FormDialog
 from quire.console.broker_api import path_of
-from quire.console.detail import Detail, Look, Part, action_menu, counted, link_button
-from quire.console.elements import Tone
-from quire.console.form import Field, Form
+from quire.console.detail import Action, Detail, FormDialog, Look, Part, action_menu, counted, link_button
+from quire.console.elements import Field, Form, Tone, block, notice, say
 from quire.console.page import Page
-from quire.console.pages.group_progress import ResetDialog
-from quire.console.row_table import (
+from quire.console.tables import (
     Column,
     Entry,
+    ServerTable,
     count_column,
     rate_column,
     span_column,
@@ -22,7 +20,60 @@ from quire.console.row_table import (
     text_column,
     time_column,
 )
-from quire.console.server_table import ServerTable
+
+FIELDS = [
+    Field("to", "To", hint="earliest, latest, ago=30m, timestamp=…, or an offset", value="latest", is_required=True),
+    Field("partition", "Partition", "number", "Empty: all"),
+]
+
+
+class ResetDialog:
+    """Asks where to move a group, shows what becomes of messages, and moves it."""
+
+    def __init__(self, page: Page, path: str, subject: str, detail: Detail) -> None:
+        self._page = page
+        self._path = path
+        self._detail = detail
+        self._is_previewed = False
+        with page.client, ui.dialog() as self._dialog, ui.card().classes("dialog"):
+            say(f"Move {subject}", "h2")
+            self._form = Form(FIELDS)
+            self._told = block("").props('aria-live="polite"')
+            with block("end"):
+                ui.button("Cancel", on_click=self._dialog.close).props("flat color=grey-7")
+                self._go = ui.button("Preview", on_click=self._proceed).props("unelevated color=primary")
+        self._dialog.on("hide", self._dialog.delete)
+        self._dialog.open()
+
+    async def _proceed(self) -> None:
+        self._go.disable()
+        call = self._page.caller.call(
+            "POST", self._path + "/reset", self._form.body(), dry_run=None if self._is_previewed else True
+        )
+        effect = await self._page.attempt(call)
+        self._go.enable()
+        if effect is None:
+            return
+        if self._is_previewed:
+            self._dialog.close()
+            ui.notify("The group was moved", type="positive")
+            await self._detail.reload()
+            return
+        self._is_previewed = True
+        self._form.lock()
+        with self._told:
+            notice(_told(effect), tone="bad" if effect["skipped"] or effect["again"] else "")
+        self._go.text = "Move the group"
+        self._go.props("color=negative")
+
+
+def _told(effect: dict[str, Any]) -> str:
+    return (
+        f"{shown.number(effect['again'])} finished messages are delivered again, {shown.number(effect['skipped'])} "
+        f"unfinished ones are skipped, {shown.number(effect['in_flight'])} in flight are taken from members, "
+        f"{shown.number(effect['retries_dropped'])} retries are dropped."
+    )
+
 
 COUNTERS = (
     "delivered", "acknowledged", "redelivered", "timed_out", "late", "stale", "fenced", "dead_lettered", "lost",

@@ -1,4 +1,4 @@
-"""Messages of a queue, of a durable subscription, or of a partition of a stream: page after page, without an end."""
+"""Messages, page after page without an end; one message; sending one."""
 
 from functools import partial
 from typing import Any
@@ -6,15 +6,11 @@ from typing import Any
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.action import FormDialog
 from quire.console.broker_api import path_of
-from quire.console.confirm import confirm
-from quire.console.cursor_table import CursorTable
-from quire.console.detail import link_button
-from quire.console.elements import block
-from quire.console.form import Field, Form
+from quire.console.detail import FormDialog, link_button
+from quire.console.elements import BodyView, Facts, Field, Form, block, confirm, notice, say
 from quire.console.page import Page
-from quire.console.row_table import Column, Entry, count_column, size_column, text_column
+from quire.console.tables import Column, CursorTable, Entry, LocalTable, count_column, size_column, text_column
 
 CAUSE = "dlqDeliveryFailureCause"
 """The header of a dead letter that says why it is one."""
@@ -149,3 +145,113 @@ async def _move(page: Page, place: Place, table: CursorTable, entry: Entry) -> N
     fields = [Field("to", "To", hint="A queue, or topic://NAME", is_required=True)]
     title = f"Move message {entry['sequence']} of queue {shown.text(place.name, 60)}"
     FormDialog(page, title, "Move message", fields, send, lambda _: table.reload())
+
+
+async def build_message(page: Page) -> None:
+    """Build the page of one message."""
+    place, at = Place(page), page.query.get("at", "")
+    message = await page.get(f"{place.path}{path_of(at)}")
+    crumbs = [*place.crumbs, ("Messages", page.link("/messages", kind=place.kind, name=place.name, of=place.of))]
+    with page.frame(f"Message {at}", place.here, crumbs=crumbs) as head:
+        with head:
+            for label, icon, key in (("Previous", "chevron_left", "previous"), ("Next", "chevron_right", "next")):
+                if message.get(key) is not None:
+                    ui.button(label, icon=icon, on_click=partial(ui.navigate.to, place.link(page, message[key]))).props(
+                        "dense outline"
+                    ).classes("act")
+            with ui.link(target=page.link("/download", kind=place.kind, name=place.name, of=place.of, at=at)):
+                ui.button("Download the body", icon="download").props("dense outline tabindex=-1").classes("act")
+        _show(message)
+
+
+def _show(message: dict[str, Any]) -> None:
+    with block("card"):
+        say("Message", "h2")
+        facts = _facts(message)
+        Facts(facts).show(facts)
+    if message.get("last_cause"):
+        notice("It came back:", shown.text(message["last_cause"], 500), "warn")
+    BodyView(message)
+    say("Headers", "h2", "bare")
+    headers = [{"name": name, "value": value} for name, value in message["headers"].items()]
+    columns = [
+        text_column("name", "Header"),
+        Column("value", "Value", lambda one: shown.text(one["value"], 2000), is_text=True, wraps=True),
+    ]
+    LocalTable(columns, "No header.").show(headers)
+    if message.get("ledger") is not None:
+        say("What happened to it", "h2", "bare")
+        events = [
+            Column("at", "Time, UTC", lambda one: shown.time(one["at"]), is_text=True),
+            text_column("event", "Event"),
+            text_column("subscriber", "Subscriber"),
+            text_column("consumer", "Consumer"),
+        ]
+        LocalTable(events, "The ledger has no event of it.").show(message["ledger"])
+
+
+def _facts(message: dict[str, Any]) -> dict[str, Any]:
+    facts = {
+        "Message id": shown.text(message["id"]),
+        "Sent, UTC": shown.time(message["timestamp"]),
+        "Size": shown.size(message["size"]),
+    }
+    if "deliveries" not in message:
+        return facts
+    return facts | {
+        "Expires, UTC": shown.time(message["expiration"]),
+        "Priority": str(message["priority"]),
+        "Persistent": shown.yes(message["persistent"]),
+        "In flight": shown.yes(message["in_flight"]),
+        "Deliveries": shown.number(message["deliveries"]),
+        "Failures": (shown.number(message["failures"]), "warn" if message["failures"] else ""),
+        "Redelivered": shown.yes(message["redelivered"]),
+        "Not before, UTC": shown.time(message["not_before"]),
+    }
+
+
+KINDS = ("queue", "topic", "stream")
+
+FIELDS = [
+    Field("body", "Body", "area"),
+    Field("body_encoding", "The body is", "choice", choices=("text", "base64"), value="text"),
+    Field("headers", "Headers", "area", "One a line: name: value"),
+    Field("priority", "Priority", "number", "0 to 9", value=4),
+    Field("count", "How often", "number", value=1),
+    Field("persistent", "Persistent: it survives the broker", "switch", value=True),
+]
+
+
+async def build_send(page: Page) -> None:
+    """Build it."""
+    kind, name = page.query.get("kind", "queue"), page.query.get("name", "")
+    kind = kind if kind in KINDS else "queue"
+    crumbs = [
+        (f"{kind.capitalize()}s", page.link(f"/{kind}s")),
+        (shown.text(name, 60), page.link(f"/{kind}", name=name)),
+    ]
+    with page.frame("Send a message", f"{kind}s", crumbs=crumbs), block("card send"):
+        form = Form(FIELDS)
+
+        async def send() -> None:
+            button.disable()
+            answer = await page.attempt(page.caller.call("POST", path_of(f"{kind}s", name, "messages"), _body(form)))
+            button.enable()
+            if answer is not None:
+                text = f"{shown.number(answer['sent'])} sent to {kind} {shown.text(name, 60)}"
+                ui.notify(text, type="positive")
+
+        with block("end"):
+            say("It is durable when the answer comes.", classes="mute small")
+            block("space")
+            button = ui.button("Send", icon="send", on_click=send).props("unelevated color=primary")
+
+
+def _body(form: Form) -> dict[str, Any]:
+    body = form.body()
+    headers = {}
+    for line in str(body.pop("headers", "")).splitlines():
+        name, _, value = line.partition(":")
+        if name.strip():
+            headers[name.strip()] = value.strip()
+    return {"body": "", **body, "headers": headers}

@@ -5,12 +5,10 @@ from typing import Any
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.elements import Facts, Tiles, Tone, block, say
-from quire.console.links import subject_link
-from quire.console.page import Page
+from quire.console.elements import AGE, DEPTH, IN, OUT, Facts, Tiles, Tone, block, say
+from quire.console.page import Page, subject_link
 from quire.console.plot import Line, Plots
-from quire.console.row_table import Column, LocalTable, span_column
-from quire.console.theme import AGE, DEPTH, IN, OUT
+from quire.console.tables import Column, LocalTable, span_column
 
 REFRESH = 2.0
 """How often the numbers are asked for, in seconds."""

@@ -1,12 +1,64 @@
-"""The queues."""
+"""The queues, and one of them; the columns of consumers and the buttons of destinations, wherever they are shown."""
+
+from collections.abc import Collection
+from typing import Any
+
+from nicegui import ui
 
 from quire.console import shown
-from quire.console.elements import Tone
-from quire.console.links import queue_link
-from quire.console.page import Page
-from quire.console.pages.destination_buttons import create_button
-from quire.console.row_table import Column, Entry, count_column, rate_column, size_column, span_column, state_column
-from quire.console.server_table import ServerTable
+from quire.console.broker_api import path_of
+from quire.console.detail import Action, Detail, FormDialog, Look, Part, action_menu, counted, link_button
+from quire.console.elements import Field, Form, Tone
+from quire.console.page import Page, destination_link, queue_link
+from quire.console.tables import (
+    Column,
+    Entry,
+    ServerTable,
+    count_column,
+    rate_column,
+    size_column,
+    span_column,
+    state_column,
+    text_column,
+)
+
+
+def create_button(page: Page, kind: str) -> None:
+    """A button that makes a queue, a topic or a stream, and goes to it."""
+    if not page.may_create():
+        return
+    fields = [Field("name", "Name", is_required=True)]
+    if kind == "stream":
+        fields.append(Field("partitions", "Partitions", "number", "Empty: as the policy says"))
+
+    async def create(form: Form) -> dict[str, Any]:
+        body = {"partitions": int(form.value("partitions"))} if kind == "stream" and form.value("partitions") else None
+        return await page.caller.call("PUT", path_of(f"{kind}s", form.value("name")), body)
+
+    def opened() -> None:
+        FormDialog(page, f"New {kind}", "Create", fields, create, lambda made: page.go(f"/{kind}", name=made["name"]))
+
+    ui.button(f"New {kind}", icon="add", on_click=opened).props("dense outline").classes("act")
+
+
+def send_button(page: Page, kind: str, name: str, may: Collection[str]) -> None:
+    """A button to the page that sends to the destination, for a user who may."""
+    if "write" in may:
+        link_button(page, "Send", "send", "/send", kind=kind, name=name)
+
+
+def delete_action(kind: str, name: str, what_goes: str) -> Action:
+    """Deletes the destination, by force."""
+    effect, path = f"messages are removed for good, {what_goes}", path_of(f"{kind}s", name)
+    return Action("Delete", f"{kind} {shown.text(name, 60)}", "DELETE", path, effect, query={"force": True})
+
+
+def context_buttons(page: Page, kind: str, name: str) -> None:
+    """Buttons to the destination's place in the topology, and to its policies."""
+    link_button(page, "Topology", "account_tree", "/topology", focus=f"{kind}://{name}")
+    if page.may("monitor"):
+        link_button(page, "Policies", "tune", "/policies", kind=kind, name=name)
+
 
 FILTERS = {
     "attention": "Needs attention", "nonempty": "With messages", "unconsumed": "Messages, no consumer",
@@ -51,7 +103,7 @@ def state(queue: Entry) -> tuple[str, Tone]:
     return ("ready", "good") if queue["consumers"] else ("idle", "")
 
 
-async def build(page: Page) -> None:
+async def build_list(page: Page) -> None:
     """Build it."""
     with page.frame("Queues", "queues") as head:
         with head:
@@ -61,3 +113,158 @@ async def build(page: Page) -> None:
             empty="No queue. Sending to one creates it.",
         )  # fmt: skip
         await table.load()
+
+
+HARMLESS = {"nothing-waits", "no-pull", "stand-by"}
+"""Causes that are as they should be."""
+
+
+def consumer_columns(page: Page, *, with_destination: bool) -> list[Column]:
+    """The columns: who it is, how much it has, and why it gets nothing now."""
+    columns = [
+        Column("connection", "Connection", lambda consumer: shown.text(consumer["connection"]), is_text=True,
+               link=lambda consumer: page.link("/connections", search=consumer["connection"])),
+        text_column("id", "Consumer", sorts=False),
+        state_column(_consumer_state, "waits"),
+        count_column("in_flight", "In flight"),
+        count_column("prefetch", "Prefetch"),
+        text_column("ack", "Acknowledges", sorts=False),
+        text_column("selector", "Selector", sorts=False),
+        count_column("priority", "Priority", sorts=False, shown_at_first=False),
+        Column("exclusive", "Exclusive", lambda consumer: shown.yes(consumer.get("exclusive")), sorts=False,
+               is_text=True, is_shown=False),
+        Column("slow", "Slow for", lambda consumer: shown.span(consumer.get("slow_seconds")), is_shown=False),
+    ]  # fmt: skip
+    if with_destination:
+        destination = Column(
+            "destination", "Destination", lambda consumer: shown.text(consumer["destination"]), is_text=True,
+            link=lambda consumer: destination_link(page, consumer["destination"]) or page.link("/consumers"),
+        )  # fmt: skip
+        columns.insert(1, destination)
+        columns.insert(1, text_column("client_id", "Client id"))
+    return columns
+
+
+def _consumer_state(consumer: Entry) -> tuple[str, Tone]:
+    """Whether it gets messages, and why not."""
+    if waits := consumer.get("waits"):
+        return shown.text(waits["text"]), "" if waits["cause"] in HARMLESS else "warn"
+    if consumer.get("slow_seconds") is not None:
+        return "slow: no credit while messages wait", "warn"
+    return "ready", "good"
+
+
+SELECTION = (
+    Field("selector", "Selector", hint="Empty: all messages. For example: priority > 4 AND region = 'EU'"),
+    Field("limit", "At most", "number", "Empty: no limit; the oldest first"),
+)
+
+
+async def build(page: Page) -> None:
+    """Build it."""
+    name = page.query.get("name", "")
+    path = path_of("queues", name)
+    queue, may = await page.get(path), await page.rights("queue", name)
+    with page.frame(name, "queues", crumbs=[("Queues", page.link("/queues"))]) as head:
+        detail = Detail(page, _look(page), path, name)
+        with head:
+            if "read" in may:
+                link_button(page, "Messages", "mail", "/messages", main=True, kind="queue", name=name)
+            send_button(page, "queue", name, may)
+            if "manage" in may:
+                _PauseButton(page, path, queue, detail)
+                action_menu(page, [(action, _after(page, detail, action)) for action in _actions(name, path)])
+            context_buttons(page, "queue", name)
+        await detail.open(queue)
+
+
+def _after(page: Page, detail: Detail, action: Action) -> Any:
+    return (lambda: page.go("/queues")) if action.method == "DELETE" else detail.reload
+
+
+def _look(page: Page) -> Look:
+    return Look(
+        of="queue", state=state, why=_why,
+        tiles={
+            "Messages": counted("depth"), "In flight": counted("in_flight"),
+            "Rate in": counted("in_rate", shown.rate), "Rate out": counted("out_rate", shown.rate),
+            "Oldest message": counted("oldest_message_age_seconds", shown.span),
+            "Consumers": counted("consumers"),
+        },
+        facts={
+            "Size": counted("bytes", shown.size), "In memory": counted("resident_bytes", shown.size),
+            "Lanes": counted("lanes"), "Enqueued": counted("enqueued"),
+            "Dequeued": counted("dequeued"), "Dispatched": counted("dispatched"),
+            "Redelivered": counted("redelivered"), "Expired": counted("expired"),
+            "Dead-lettered": lambda queue: (
+                shown.number(queue["dead_lettered"]), "warn" if queue["dead_lettered"] else ""
+            ),
+            "Duplicates suppressed": counted("suppressed"),
+            "Slow consumers": lambda queue: (
+                shown.number(queue["slow_consumers"]), "warn" if queue["slow_consumers"] else ""
+            ),
+            "Message groups": counted("groups"),
+            "Parked for consumers": counted("parked_for_consumers"),
+            "Parked for groups": counted("parked_for_groups"),
+            "Waiting for redelivery": counted("delayed"),
+            "Next redelivery": counted("next_due", shown.time),
+        },
+        parts=[
+            Part("Consumers", consumer_columns(page, with_destination=False), lambda queue: queue["subscriptions"],
+                 "No consumer.")
+        ],
+    )  # fmt: skip
+
+
+def _why(queue: dict[str, Any]) -> str:
+    """Why messages or producers wait, in words."""
+    parts = []
+    if blocked := queue["blocked"]:
+        parts.append(f"Messages wait: {shown.words(blocked['cause'])}, for {shown.span(blocked.get('age_seconds'))}.")
+    parts += [
+        f"A producer is held: {shown.words(held['cause'])}, for {shown.span(held['age_seconds'])}."
+        for held in queue["producers_held"][:3]
+    ]
+    return " ".join(parts)
+
+
+def _actions(name: str, path: str) -> list[Action]:
+    """What goes in two steps."""
+    subject = f"queue {shown.text(name, 60)}"
+    to = Field("to", "To", hint="A queue, or topic://NAME", is_required=True)
+    back = Field("to", "To", hint="Empty: the destination that each came from")
+    rate = Field("rate", "Messages a second", "number", "Empty: as fast as possible")
+    return [
+        Action("Move", f"messages of {subject}", "POST", path + "/move", "messages move", fields=(to, *SELECTION)),
+        Action("Copy", f"messages of {subject}", "POST", path + "/copy", "messages are copied",
+               fields=(to, *SELECTION)),
+        Action("Redrive", f"dead letters of {subject}", "POST", path + "/redrive",
+               "dead letters go back to where they came from", fields=(back, *SELECTION, rate)),
+        Action("Purge", subject, "POST", path + "/purge", "messages are removed for good; those in flight stay",
+               fields=SELECTION),
+        delete_action("queue", name, "and the queue with them"),
+    ]  # fmt: skip
+
+
+class _PauseButton:
+    """Pauses the deliveries of a queue, or resumes them."""
+
+    def __init__(self, page: Page, path: str, queue: dict[str, Any], detail: Detail) -> None:
+        self._page = page
+        self._path = path
+        self._detail = detail
+        self._button = ui.button("", on_click=self._pressed).props("dense outline").classes("act")
+        self._show(queue)
+
+    def _show(self, queue: dict[str, Any]) -> None:
+        self._is_paused = queue["paused"]
+        self._button.text = "Resume" if self._is_paused else "Pause"
+        self._button.props(f"icon={'play_arrow' if self._is_paused else 'pause'}")
+
+    async def _pressed(self) -> None:
+        verb = "resume" if self._is_paused else "pause"
+        queue = await self._page.attempt(self._page.caller.call("POST", f"{self._path}/{verb}"))
+        if queue is not None:
+            ui.notify(f"Deliveries are {verb}d", type="positive")
+            self._show(queue)
+            await self._detail.reload()

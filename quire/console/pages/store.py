@@ -1,4 +1,4 @@
-"""The store: its space, its limits, whether it accepts writes, its verification; and what runs in the background."""
+"""The store, what runs in the background, the last events of the log, and the policies."""
 
 from functools import partial
 from typing import Any
@@ -9,7 +9,7 @@ from quire.console import shown
 from quire.console.broker_api import path_of
 from quire.console.elements import Facts, Tiles, Tone, block, notice, say
 from quire.console.page import Page
-from quire.console.row_table import Column, Entry, LocalTable, count_column, text_column
+from quire.console.tables import Column, Entry, LocalTable, count_column, text_column
 
 REFRESH = 5.0
 
@@ -118,3 +118,145 @@ def _columns() -> list[Column]:
 async def _cancel(page: Page, entry: Entry) -> None:
     if await page.attempt(page.caller.call("DELETE", path_of("operations", entry["id"]))) is not None:
         ui.notify("The operation stops at its next step", type="positive")
+
+
+LOG_REFRESH = 2.0
+LIMIT = 1000
+LEVELS = ["debug", "info", "warning", "error"]
+_TONES: dict[str, Tone] = {"warning": "warn", "error": "bad"}
+
+
+async def build_log(page: Page) -> None:
+    """Build it."""
+    log = await page.get("/log", limit=LIMIT)
+    with page.frame("Log", "log"):
+        view = _Log(page)
+        view.show(log)
+    page.watch("/log", LOG_REFRESH, view.show, limit=LIMIT)
+
+
+class _Log:
+    """The events, the newest first."""
+
+    MOST = 300
+    """How many events are shown."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._events: list[Entry] = []
+        self._level, self._search = page.query.get("level", "debug"), page.query.get("search", "")
+        with block("toolbar"):
+            field = ui.input(placeholder="Search events", value=self._search, on_change=self._searched)
+            field.props('dense outlined clearable debounce=300 aria-label="Search events"').classes("quire-search")
+            level = self._level if self._level in LEVELS else "debug"
+            select = ui.select({name: f"{name} and above" for name in LEVELS}, value=level, on_change=self._chosen)
+            select.props('dense outlined options-dense aria-label="Level"')
+            self._count = say("", classes="mute small")
+        columns = [
+            Column("at", "Time, UTC", lambda event: shown.time(event["at"]), is_text=True),
+            Column("level", "Level", lambda event: event["level"], is_text=True,
+                   tone=lambda event: _TONES.get(event["level"], "")),
+            text_column("event", "Event"),
+            Column("text", "Text", lambda event: shown.body(event["text"][:1000]), is_text=True, wraps=True),
+        ]  # fmt: skip
+        self._table = LocalTable(columns, "No event.", "number")
+
+    def show(self, log: dict[str, Any]) -> None:
+        """Show the events that there are now."""
+        self._events = log["events"]
+        self._filter()
+
+    def _filter(self) -> None:
+        least = LEVELS.index(self._level) if self._level in LEVELS else 0
+        text = self._search.casefold()
+        found = [
+            event for event in reversed(self._events)
+            if (event["level"] not in LEVELS or LEVELS.index(event["level"]) >= least)
+            and text in f"{event['event']} {event['text']}".casefold()
+        ]  # fmt: skip
+        self._table.show(found[: self.MOST])
+        self._count.text = f"{shown.number(len(found))} of the last {shown.number(len(self._events))}"
+
+    def _searched(self, event: Any) -> None:
+        self._search = event.value or ""
+        self._page.remember(search=self._search)
+        self._filter()
+
+    def _chosen(self, event: Any) -> None:
+        self._level = event.value
+        self._page.remember(level=self._level)
+        self._filter()
+
+
+KINDS = ["queue", "topic", "stream"]
+
+
+async def build_policies(page: Page) -> None:
+    """Build it."""
+    kind, name = page.query.get("kind", "queue"), page.query.get("name", "")
+    kind = kind if kind in KINDS else "queue"
+    with page.frame("Policies", "policies"):
+        with block("toolbar"):
+            choice = ui.select(KINDS, value=kind).props('dense outlined options-dense aria-label="Kind"')
+            field = ui.input(placeholder="Which policies apply to this name?", value=name)
+            field.props('dense outlined clearable aria-label="Name"').classes("quire-search")
+
+            def look() -> None:
+                page.go("/policies", kind=choice.value, name=field.value)
+
+            field.on("keydown.enter", look)
+            ui.button("Explain", icon="tune", on_click=look).props("dense outline").classes("act")
+        if name:
+            _show_one(await page.get(path_of("policies", kind, name)))
+        else:
+            _show_all(await page.get("/policies"))
+
+
+def _show_one(answer: dict[str, Any]) -> None:
+    say(f"What applies to {shown.text(answer['destination'], 100)}, the most specific first", "h2", "bare")
+    entries = [
+        text_column("destination", "Policy for"),
+        text_column("origin", "From"),
+        Column("applies", "Decides", lambda entry: _keys(entry["applies"]), is_text=True),
+        Column(
+            "overridden", "Overridden by a more specific one", lambda entry: _keys(entry["overridden"]), is_text=True
+        ),
+    ]
+    LocalTable(entries, "No policy names it: the defaults hold.", "destination").show(answer["entries"])
+    say("The values", "h2", "bare")
+    LocalTable(
+        [
+            *_value_columns(),
+            Column("text", "Meaning", lambda entry: shown.text(entry["text"]), is_text=True, wraps=True),
+        ],
+        "None.",
+        "key",
+    ).show(answer["values"])
+
+
+def _show_all(answer: dict[str, Any]) -> None:
+    say("Policies", "h2", "bare")
+    entries = [
+        text_column("destination", "Policy for"),
+        text_column("origin", "From"),
+        Column("values", "Sets", lambda entry: _settings(entry["values"]), is_text=True),
+    ]
+    LocalTable(entries, "No policy is set: the base holds for all destinations.", "destination").show(answer["entries"])
+    say("The base, which holds where no policy says otherwise", "h2", "bare")
+    LocalTable(_value_columns(), "None.", "key").show(answer["base"])
+
+
+def _value_columns() -> list[Column]:
+    return [
+        text_column("key", "Setting"),
+        Column("value", "Value", lambda entry: shown.text(entry["value"]), is_text=True),
+        text_column("origin", "From"),
+    ]
+
+
+def _keys(keys: list[str]) -> str:
+    return shown.text(", ".join(keys) or shown.UNKNOWN)
+
+
+def _settings(values: Entry) -> str:
+    return shown.text(", ".join([f"{key} = {value}" for key, value in values.items()]))

@@ -5,15 +5,21 @@ from typing import Any
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.action import FormDialog
 from quire.console.broker_api import path_of
-from quire.console.detail import Detail, Look, Part, action_menu, counted
-from quire.console.elements import Tone
-from quire.console.form import Field, Form
+from quire.console.detail import Detail, FormDialog, Look, Part, action_menu, counted
+from quire.console.elements import Field, Form, Tone
 from quire.console.page import Page
-from quire.console.pages.destination_buttons import context_buttons, create_button, delete_action, send_button
-from quire.console.row_table import Column, Entry, count_column, rate_column, size_column, text_column, time_column
-from quire.console.server_table import ServerTable
+from quire.console.pages.queues import context_buttons, create_button, delete_action, send_button
+from quire.console.tables import (
+    Column,
+    Entry,
+    ServerTable,
+    count_column,
+    rate_column,
+    size_column,
+    text_column,
+    time_column,
+)
 
 POLICY = (
     "partition_key_header", "retention_time", "retention_bytes", "retention_groups_done", "consume_timeout", "retry",

@@ -7,10 +7,9 @@ from nicegui.events import EChartPointClickEventArguments
 
 from quire.console import shown
 from quire.console.elements import block, say
-from quire.console.links import destination_link, subject_link
-from quire.console.page import Page
-from quire.console.row_table import Column, Entry, LocalTable
-from quire.console.sankey import sankey
+from quire.console.page import Page, destination_link, subject_link
+from quire.console.plot import sankey
+from quire.console.tables import Column, Entry, LocalTable
 
 REFRESH = 5.0
 LIMITS = [20, 40, 80, 200]

@@ -6,13 +6,11 @@ from typing import Any
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.action import FormDialog
 from quire.console.broker_api import path_of
-from quire.console.confirm import confirm
-from quire.console.elements import block, notice, say
-from quire.console.form import Field, Form
+from quire.console.detail import FormDialog
+from quire.console.elements import Field, Form, block, confirm, notice, say
 from quire.console.page import Page
-from quire.console.row_table import Column, Entry, LocalTable, Verb, text_column
+from quire.console.tables import Column, Entry, LocalTable, Verb, text_column
 
 ROLES = "administrator, operator, monitor; with spaces between"
 HOUR = 3600

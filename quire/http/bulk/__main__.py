@@ -19,8 +19,7 @@ import uvicorn
 from quire.arrow.failure import Failure
 from quire.clock import SystemClock
 from quire.errors import AddressInUse, QuireError, UnsupportedEnvironment
-from quire.http.bulk.handshake import Announcement, Instructions, News, Question, Reply, RightsChanged, TlsRead
-from quire.http.bulk.rights import Rights
+from quire.http.bulk.readers import Announcement, Instructions, News, Question, Reply, Rights, RightsChanged, TlsRead
 from quire.http.http_connection import entrance_of
 from quire.logs import configure
 from quire.scheduler import Scheduler

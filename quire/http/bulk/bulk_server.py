@@ -28,7 +28,7 @@ from quire.errors import (
     StreamReplaced,
 )
 from quire.http.answers import error_answer, failed, json_answer, not_found
-from quire.http.bulk.rights import Rights, UnknownReader
+from quire.http.bulk.readers import Rights, UnknownReader
 from quire.store.base import Store, StoredDestination
 from quire.store.positions import offset_at
 from quire.units import LARGEST

@@ -1,11 +1,68 @@
-"""Who may read in bulk, as the broker knows it: it alone decides, and the bulk server asks."""
+"""Who may read in bulk: the broker alone decides, and the bulk server asks and remembers.
 
+The lines between the two are JSON over pipes: arguments would show a password of the store.
+"""
+
+import asyncio
 import hmac
 import secrets
+from collections.abc import Callable, Sequence
 
+import msgspec
+
+from quire.arrow.failure import Failure
 from quire.destination import DestinationKind
-from quire.http.bulk.handshake import Question, Reply
 from quire.security import Access, Action, Principal
+
+
+class Instructions(msgspec.Struct, frozen=True):
+    """What the broker says."""
+
+    store: str  # the URL of its store
+    address: str  # where to listen; port 0 for a free one
+    secret: str  # what signs the tokens of readers
+    idle_limit: float  # how long to wait for a request before ending, in seconds
+    log_format: str  # as the setting
+    log_level: str  # as the setting
+    tls: dict[str, str] = {}  # the settings of the section
+    limits: dict[str, int] = {}  # the same
+
+
+class Announcement(msgspec.Struct, frozen=True):
+    """What the bulk server says: where it listens, or why it does not."""
+
+    address: str = ""
+    error: Failure | None = None
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What the bulk server asks: which of some destinations, ``stream://events``, a reader may read."""
+
+    number: int  # the reply has it too
+    reader: str
+    destinations: list[str]
+
+
+class Reply(msgspec.Struct, frozen=True, tag=True):
+    """The broker's answer, one for each destination; None if it does not know the reader, or not any more."""
+
+    number: int
+    allowed: list[bool] | None = None
+
+
+class TlsRead(msgspec.Struct, frozen=True, tag=True):
+    """The broker has read the settings of TLS again."""
+
+    tls: dict[str, str]
+
+
+class RightsChanged(msgspec.Struct, frozen=True, tag=True):
+    """The broker's users, rules or tokens have changed."""
+
+
+News = Reply | TlsRead | RightsChanged
+"""What the broker says after its instructions."""
+
 
 MAX_READERS = 1000
 """How many readers are remembered; one that is forgotten asks for a token again."""
@@ -54,3 +111,89 @@ class Readers:
 def signed(secret: str, number: str) -> str:
     """The token of a reader with this number."""
     return f"{number}.{hmac.digest(secret.encode(), number.encode(), 'sha256').hex()}"
+
+
+AT_ONCE = 500
+"""About how many destinations the broker is asked at once: it decides on them in a few milliseconds."""
+
+MAX_KNOWN = 200_000
+"""How many answers are remembered; with more the memory begins anew."""
+
+
+class UnknownReader(Exception):
+    """A token that the broker did not give out, or does not know any more."""
+
+
+class Rights:
+    """What each reader may read.
+
+    Args:
+        secret: what signs the tokens.
+        ask: puts a question to the broker, which answers by ``answered``.
+
+    Attributes:
+        generation: a number that is another one after each change of users, rules or tokens.
+    """
+
+    def __init__(self, secret: str, ask: Callable[[Question], None]) -> None:
+        self.generation = 0
+        self._secret = secret
+        self._ask = ask
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[list[bool] | None]] = {}
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def reader_of(self, token: str) -> str:
+        """The reader that a token was given to.
+
+        Raises:
+            UnknownReader: the broker did not give it out.
+        """
+        number, _, _ = token.partition(".")
+        if not hmac.compare_digest(signed(self._secret, number).encode(), token.encode()):
+            raise UnknownReader
+        return number
+
+    async def readable(self, reader: str, destinations: Sequence[str]) -> set[str]:
+        """Those of some destinations that a reader may read.
+
+        Raises:
+            UnknownReader: it has to ask the broker for another token.
+        """
+        found: dict[str, bool] = {}
+        unknown: list[str] = []
+        for destination in destinations:
+            known = self._known.get((reader, destination))
+            if known is None:
+                unknown.append(destination)
+            else:
+                found[destination] = known
+        for start in range(0, len(unknown), AT_ONCE):
+            some = unknown[start : start + AT_ONCE]
+            found |= dict(zip(some, await self._asked(reader, some), strict=True))
+        return {destination for destination, allowed in found.items() if allowed}
+
+    def answered(self, reply: Reply) -> None:
+        """The broker has answered."""
+        waiting = self._waiting.pop(reply.number)
+        if not waiting.done():
+            waiting.set_result(reply.allowed)
+
+    def changed(self) -> None:
+        """Users, rules or tokens have changed: nothing is known any more."""
+        self.generation += 1
+        self._known.clear()
+
+    async def _asked(self, reader: str, destinations: list[str]) -> list[bool]:
+        self._number += 1
+        answer = self._waiting[self._number] = asyncio.get_running_loop().create_future()
+        generation = self.generation
+        self._ask(Question(self._number, reader, destinations))
+        allowed: list[bool] | None = await answer
+        if allowed is None:
+            raise UnknownReader
+        if generation == self.generation:
+            if len(self._known) + len(destinations) > MAX_KNOWN:
+                self._known.clear()
+            self._known |= {(reader, name): may for name, may in zip(destinations, allowed, strict=True)}
+        return allowed

@@ -18,7 +18,7 @@ from quire.cluster.placement import SPREAD
 from quire.cluster.view import PinRow
 from quire.destination import Destination, DestinationKind
 from quire.errors import DestinationExists, InvalidSettings, QuireError
-from quire.management.confirmation import Confirmation
+from quire.management.queues import Confirmation
 from quire.store.marks import walk_marks
 
 MARK = "pin:"

@@ -17,7 +17,7 @@ from quire.errors import (
     QuireError,
     UnknownSubscription,
 )
-from quire.management.deletion import delete_queue, delete_topic
+from quire.management.queues import delete_queue, delete_topic
 from quire.protocols.openwire.commands import (
     ConnectionControl,
     ConnectionInfo,

@@ -13,8 +13,7 @@ from statistics import median
 
 from playwright.sync_api import Browser
 
-from quire.cli.perf.link import Link
-from quire.cli.perf.load import Load, Target
+from quire.cli.perf.load import Link, Load, Target
 from quire.cli.perf.measure import measure
 from tests.acceptance.console import own_console
 from tests.acceptance.console.all_pages import ALL_PAGES

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from benchmarks.stomp_client import Message
-from quire.cli.perf.link import ANSWER_LIMIT, Link
-from quire.cli.perf.load import Target
+from quire.cli.perf.load import ANSWER_LIMIT, Link, Target
 from quire.errors import BrokerUnreachable
 from tests.spark.ground_truth.truth import Note, Truths
 

@@ -6,8 +6,8 @@ import pytest
 
 from quire.broker.bulk.rows import Row
 from quire.broker.bulk.staged_writes import SWEEP_INTERVAL
-from quire.management.management import Management
-from quire.management.message_view import MessageViewer
+from quire.management.messages import MessageViewer
+from quire.management.queues import Management
 from quire.settings import Settings
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import settings

@@ -8,8 +8,8 @@ import pytest
 from quire.broker.core.core import HoldCause
 from quire.broker.turns import INTERVAL
 from quire.errors import ProducerHeld, StoreFull
-from quire.management.draft import Draft
-from quire.management.management import Management
+from quire.management.messages import Draft
+from quire.management.queues import Management
 from quire.store.disk import Disk
 from quire.store.memory import MemoryStore
 from quire.testing.stepped import SteppedBroker

@@ -6,7 +6,7 @@ import pytest
 
 from quire.errors import StoreFull
 from quire.ledger_block import STREAM, Row, decode_block, rows
-from quire.management.management import Management
+from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 

@@ -9,8 +9,8 @@ import pytest
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.topics.durable import Progress
 from quire.errors import QuireError, StoreFull
-from quire.management.management import Management
-from quire.management.topic_management import TopicManagement
+from quire.management.queues import Management
+from quire.management.topics import TopicManagement
 from quire.message import Message
 from quire.store.base import Link, Page
 from quire.store.memory import MemoryStore

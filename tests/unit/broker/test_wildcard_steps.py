@@ -6,7 +6,7 @@ import pytest
 
 from quire.broker.routing.wildcard import STEP
 from quire.errors import BrokerStopping, StoreFull
-from quire.management.management import Management
+from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, is_flagged, settings
 

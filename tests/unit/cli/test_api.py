@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from quire.cli.api import DEFAULT_URL, Api, destination_path, find_url, queue_path
-from quire.cli.login import Login
+from quire.cli.api import DEFAULT_URL, Api, Login, destination_path, find_url, queue_path
 from quire.errors import (
     BrokerUnreachable,
     InvalidArgument,

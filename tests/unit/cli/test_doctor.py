@@ -13,8 +13,9 @@ import pytest
 from click.testing import Result
 
 from quire import __version__
-from quire.cli import api, examination
-from quire.cli.examination import Examination, Finding
+from quire.cli import api
+from quire.cli import doctor as doctor_module
+from quire.cli.doctor import Examination, Finding
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable
 from quire.settings import load
@@ -97,7 +98,7 @@ def test_a_port_in_use_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def bind(_self: object, _address: object) -> None:
         raise OSError(98, "Address already in use")
 
-    monkeypatch.setattr("quire.cli.examination.socket.socket", type("Taken", (), {
+    monkeypatch.setattr("quire.cli.doctor.socket.socket", type("Taken", (), {
         "__init__": lambda *_: None, "setsockopt": lambda *_: None, "bind": bind, "close": lambda _: None,
     }))  # fmt: skip
     found = examined(tmp_path, **{"stomp.address": "127.0.0.1:61613"})
@@ -153,7 +154,7 @@ def test_old_backups_and_network_disks_are_told(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "quire-20200101T030000Z").mkdir()
     found = examined(tmp_path, **{"backup.at": "03:00", "backup.directory": str(tmp_path)})
     assert state(found, "backup") == "warning"
-    monkeypatch.setattr(examination, "_file_system", lambda _: "nfs4")
+    monkeypatch.setattr(doctor_module, "_file_system", lambda _: "nfs4")
     assert state(examined(tmp_path), "data directory") == "problem"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from quire.cli.login import Login, find_login
+from quire.cli.api import Login, find_login
 from tests.unit.cli.conftest import FakeBroker
 
 Run = Callable[..., Result]

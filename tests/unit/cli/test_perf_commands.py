@@ -8,9 +8,8 @@ import pytest
 from click.testing import Result
 
 from quire.cli.perf import commands
-from quire.cli.perf.crew import Counts, Tick
 from quire.cli.perf.load import Load, Target
-from quire.cli.perf.measure import Figures
+from quire.cli.perf.measure import Counts, Figures, Tick
 from tests.unit.cli.conftest import FakeBroker
 
 Run = Callable[..., Result]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.cli.perf.link import refusal
+from quire.cli.perf.load import refusal
 from quire.errors import LimitExceeded, ProtocolViolation
 
 

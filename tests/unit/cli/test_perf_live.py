@@ -3,8 +3,8 @@
 import pytest
 
 from quire.cli.output import Output
-from quire.cli.perf import live
-from quire.cli.perf.live import LiveFigures
+from quire.cli.perf import measure as measure_module
+from quire.cli.perf.measure import LiveFigures
 from quire.clock import ManualClock
 
 
@@ -30,7 +30,7 @@ def test_nothing_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_bar_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "on_terminal", lambda stream: True)
+    monkeypatch.setattr(measure_module, "on_terminal", lambda stream: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")

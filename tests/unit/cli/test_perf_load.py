@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.cli.perf.load import SCENARIOS, Load
-from quire.cli.perf.workers import Pace, stamps
+from quire.cli.perf.load import SCENARIOS, Load, Pace, stamps
 from quire.clock import ManualClock
 from quire.protocols.stomp.decoder import Decoder, Limits
 from tests.fuzz.stomp_decoder import decode, fault_of

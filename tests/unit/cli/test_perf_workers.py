@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from quire.cli.perf import workers
-from quire.cli.perf.load import Load, Target
-from quire.cli.perf.workers import Slot, consume, produce
+from quire.cli.perf import load as load_module
+from quire.cli.perf.load import Load, Slot, Target, consume, produce
 
 TARGET = Target("host", 1)
 
@@ -37,7 +36,7 @@ class FakeLink:
 @pytest.fixture
 def link(monkeypatch: pytest.MonkeyPatch) -> FakeLink:
     fake = FakeLink()
-    monkeypatch.setattr(workers, "Link", lambda target: fake)
+    monkeypatch.setattr(load_module, "Link", lambda target: fake)
     return fake
 
 

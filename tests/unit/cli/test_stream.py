@@ -147,7 +147,7 @@ def test_range_is_read_page_by_page_to_the_end_it_had(broker: FakeBroker, run: R
     result = run("stream", "read", "s", "--partition", "0", "--from", "4", "--output", "ndjson", "--limit", "0")
     assert [json.loads(line)["offset"] for line in result.output.splitlines()] == [4, 5, 6, 7]
     assert [call[2] for call in broker.calls] == [
-        {"from": "4", "limit": str(stream.PAGE)}, {"from": "6", "until": "8", "limit": str(stream.PAGE)}
+        {"from": "4", "limit": str(stream.READ_PAGE)}, {"from": "6", "until": "8", "limit": str(stream.READ_PAGE)}
     ]  # fmt: skip
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from quire.cli import top as top_command
-from quire.cli.top_screen import screen
+from quire.cli import top as top_module
+from quire.cli.top import screen
 from quire.errors import BrokerUnreachable
 from tests.unit.cli.conftest import FakeBroker
 from tests.unit.cli.test_queue import Run
@@ -70,7 +70,7 @@ def test_live_it_looks_again_and_goes_on_without_an_answer(
 ) -> None:
     shown: list[str] = []
     looks = iter([None, None, BrokerUnreachable("gone", url="x"), None, KeyboardInterrupt()])
-    look = top_command._look
+    look = top_module._look
 
     def looked(api: Any) -> dict[str, Any]:
         trouble = next(looks)
@@ -82,9 +82,9 @@ def test_live_it_looks_again_and_goes_on_without_an_answer(
         shown.append(trouble)
         return url
 
-    monkeypatch.setattr(top_command, "_look", looked)
-    monkeypatch.setattr(top_command, "on_terminal", lambda stream: True)
-    monkeypatch.setattr("quire.cli.top_screen.screen", shows)
+    monkeypatch.setattr(top_module, "_look", looked)
+    monkeypatch.setattr(top_module, "on_terminal", lambda stream: True)
+    monkeypatch.setattr("quire.cli.top.screen", shows)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     assert run("top", "--interval", "0.5").exit_code == 0
     assert shown == ["", "", "gone", ""]

@@ -6,8 +6,7 @@ from typing import Any
 import httpx
 
 from quire.console.broker_api import BrokerApi
-from quire.console.poller import Pollers
-from quire.console.session import Caller
+from quire.console.session import Caller, Pollers
 from quire.errors import BrokerUnreachable, QuireError
 from tests.unit.console.fake_broker import FakeBroker
 

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.clock import ManualClock
-from quire.console import session as module
+from quire.console import session as session_module
 from quire.console.session import IDLE_LIMIT, Session, Sessions
 
 
@@ -32,7 +32,7 @@ def test_a_session_that_is_used_stays_and_one_that_is_not_ends() -> None:
 
 
 def test_the_one_that_was_not_used_for_the_longest_time_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(session_module, "MAX_SESSIONS", 2)
     known, clock, ended = sessions()
     first, second = known.new(), known.new()
     clock.advance(1)

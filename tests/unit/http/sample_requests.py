@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 
 from quire.broker.transactions.decisions import Xid
-from quire.http.access_rules import CheckQuery
+from quire.http.broker import HistoryQuery
 from quire.http.bulk.launcher import Launcher
 from quire.http.endpoint import Endpoint, Fields
 from quire.http.operations import Operation
-from quire.http.overview import HistoryQuery
+from quire.http.users import CheckQuery
 from quire.http.verification.store_verification import StoreVerification
 from quire.http.writes import StageQuery
 from tests.unit.broker.harness import letter

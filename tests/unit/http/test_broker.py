@@ -9,9 +9,9 @@ import pytest
 
 from quire.broker.turns import STALLED
 from quire.errors import StoreFull
-from quire.http import broker as broker_endpoints
+from quire.http import broker as broker_module
 from quire.http.app import ENDPOINTS
-from quire.http.bulk.rights import Rights
+from quire.http.bulk.readers import Rights
 from quire.http.endpoint import Endpoint
 from quire.store.base import WriteBatch
 from quire.store.urls import shown
@@ -169,7 +169,7 @@ def test_defect_is_an_error_without_its_inside(api: Api, monkeypatch: pytest.Mon
     def fail(*arguments: object) -> None:
         raise ZeroDivisionError("inside")
 
-    monkeypatch.setattr(broker_endpoints, "broker_status", fail)
+    monkeypatch.setattr(broker_module, "broker_status", fail)
     answer = api.call("GET", "/broker")
     assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal-error")
     assert "inside" not in answer.text

@@ -6,7 +6,7 @@ import sys
 import msgspec
 import pytest
 
-from quire.http.bulk.handshake import Announcement, Instructions
+from quire.http.bulk.readers import Announcement, Instructions
 
 pytestmark = pytest.mark.slow
 

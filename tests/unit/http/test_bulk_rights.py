@@ -4,9 +4,7 @@ import asyncio
 
 import pytest
 
-from quire.http.bulk.handshake import Question
-from quire.http.bulk.readers import MAX_READERS, Readers, signed
-from quire.http.bulk.rights import AT_ONCE, Rights, UnknownReader
+from quire.http.bulk.readers import AT_ONCE, MAX_READERS, Question, Readers, Rights, UnknownReader, signed
 from quire.security import Access, Origin
 from tests.unit.http.conftest import Api
 from tests.unit.http.test_access import secured

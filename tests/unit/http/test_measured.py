@@ -6,7 +6,7 @@ import pytest
 
 from quire.broker.core.turn import TurnMeter
 from quire.clock import ManualClock
-from quire.http.measured import Measured
+from quire.http.operations import Measured
 from tests.unit.http.conftest import Api
 
 

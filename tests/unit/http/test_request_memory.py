@@ -3,7 +3,7 @@
 import pytest
 
 from quire.http import endpoint
-from quire.http.request_memory import RequestMemory
+from quire.http.operations import RequestMemory
 from quire.protocols.stomp.encoder import encode_frame
 from tests.unit.http.conftest import Api
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quire.errors import AccessRefused
-from quire.management.message_transfer import Choice
+from quire.management.messages import Choice
 from quire.security import Origin
 from quire.security.accounts import SavedState, make_token
 from quire.server.guard import Guard

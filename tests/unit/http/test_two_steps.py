@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from quire.http import operations, two_steps
+from quire.http import operations
+from quire.http import operations as operations_module
 from quire.http.operations import Operations
 from tests.unit.broker.harness import consumer, letter
 from tests.unit.http.conftest import Api
@@ -77,7 +78,7 @@ def test_a_token_is_for_its_own_request_and_time_only(api: Api) -> None:
     for wrong in ("", "x", token[:-1], "9" * 30 + ".ü", token + "0", "99999999999999." + token.partition(".")[2]):
         assert api.error("POST", "/queues/q/purge", json={"limit": 1}, params={"token": wrong}) == refused
     assert depth(api) == 3
-    api.stepped.clock.advance(two_steps.LIFETIME_MS / 1000 + 1)
+    api.stepped.clock.advance(operations_module.LIFETIME_MS / 1000 + 1)
     assert api.error("POST", "/queues/q/purge", json={"limit": 1}, **with_token) == refused
     token = tried(api, "POST", "/queues/q/purge", json={"limit": 1})["token"]
     assert api.call("POST", "/queues/q/purge", json={"limit": 1}, params={"token": token}).json()["removed"] == 1
@@ -90,20 +91,20 @@ def test_a_token_lasts_for_its_time_whatever_the_clock_does(api: Api, jump: floa
     first, second = [tried(api, "POST", "/queues/q/purge", **request)["token"] for _ in range(2)]
     api.stepped.clock.jump(jump)
     assert api.call("POST", "/queues/q/purge", params={"token": first}, **request).json()["removed"] == 1
-    api.stepped.clock.advance(two_steps.LIFETIME_MS / 1000 + 1)
+    api.stepped.clock.advance(operations_module.LIFETIME_MS / 1000 + 1)
     assert api.error("POST", "/queues/q/purge", params={"token": second}, **request) == (409, "confirmation-mismatch")
 
 
 def test_another_broker_does_not_take_a_token(api: Api) -> None:
     fill(api, 1)
     token = tried(api, "DELETE", "/queues/q")["token"]
-    api.application.doors.confirmations = two_steps.Confirmations(api.service.clock)
+    api.application.doors.confirmations = operations_module.Confirmations(api.service.clock)
     assert api.error("DELETE", "/queues/q", params={"token": token}) == (409, "confirmation-mismatch")
 
 
 def test_a_count_that_takes_too_long_is_the_least(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(api, 2500)
-    monkeypatch.setattr(two_steps, "COUNT_LIMIT", 0.0)
+    monkeypatch.setattr(operations_module, "COUNT_LIMIT", 0.0)
     found = tried(api, "POST", "/queues/q/purge", json={"selector": "JMSPriority = 4"})
     assert 0 < found["count"] < 2500
     assert found["at_least"]

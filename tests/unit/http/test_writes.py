@@ -7,7 +7,7 @@ import pytest
 
 from quire.broker.bulk.row_reader import MAX_BYTES
 from quire.errors import StoreFull
-from quire.management.management import Management
+from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.http.conftest import Api

@@ -6,9 +6,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from quire.destination import DestinationKind
-from quire.management.draft import Draft
-from quire.management.management import Management
-from quire.management.message_transfer import STEP, Choice
+from quire.management.messages import STEP, Choice, Draft
+from quire.management.queues import Management
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings

@@ -5,7 +5,7 @@ import pytest
 from quire.broker.queues import parking
 from quire.errors import StoreCorrupt, StoreError, StoreFull
 from quire.management.blocked import CAUSES, Blocked
-from quire.management.management import Management
+from quire.management.queues import Management
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, settings

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import InvalidArgument, StoreCorrupt
-from quire.management.draft import Draft
-from quire.management.management import Management
+from quire.management.messages import Draft
+from quire.management.queues import Management
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import DamagedStore, consumer, filled, numbers

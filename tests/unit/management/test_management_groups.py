@@ -3,8 +3,7 @@
 import pytest
 
 from quire.errors import InvalidArgument, UnknownGroup
-from quire.management.group_status import GroupStatus
-from quire.management.management import Management
+from quire.management.queues import GroupStatus, Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer
 from tests.unit.management.managed import send

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from quire.broker.queues.browsing import entries
 from quire.errors import InvalidArgument, InvalidSelector, QuireError, StoreFull, UnknownMessage
-from quire.management.management import Management
+from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, letter, numbers, settings
 from tests.unit.management.managed import KINDS, browsed, mixed, only, send, total

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 
 from quire.errors import DestinationExists, DestinationInUse, InvalidDestination
-from quire.management.draft import Draft
-from quire.management.management import Management
+from quire.management.messages import Draft
+from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled
 from tests.unit.management.managed import KINDS, browsed, mixed, send, total

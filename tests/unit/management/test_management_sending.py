@@ -3,9 +3,8 @@
 import pytest
 
 from quire.errors import BrokerStopping, InvalidHeader, LimitExceeded, ProducerHeld, QuireError
-from quire.management.draft import Draft
-from quire.management.management import Management
-from quire.management.message_transfer import STEP
+from quire.management.messages import STEP, Draft
+from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, settings
 

@@ -3,8 +3,8 @@
 import pytest
 
 from quire.errors import UnknownDestination
-from quire.management.consumer_status import held_producers
-from quire.management.management import Management
+from quire.management.blocked import held_producers
+from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import DamagedStore, consumer, filled, settings
 from tests.unit.management.managed import only, send, total

@@ -7,9 +7,9 @@ from unittest.mock import patch
 import pytest
 
 from quire.clock import ManualClock
-from quire.management import message_transfer
-from quire.management.management import Management
-from quire.management.message_transfer import BUDGET, STEP, STEP_BYTES, UNREAD_BYTES, Choice, MessageTransfer
+from quire.management import messages as messages_module
+from quire.management.messages import BUDGET, STEP, STEP_BYTES, UNREAD_BYTES, Choice, MessageTransfer
+from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, settings
 from tests.unit.broker.step_rig import CountingStore, Most, counting, run_counted
@@ -137,7 +137,7 @@ def test_what_is_in_flight_is_not_gone_through_by_each_step() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("budget", ["STEP", "STEP_BYTES", "UNREAD_BYTES"])
 def test_a_step_without_a_budget_is_found(budget: str) -> None:
-    with patch.object(message_transfer, budget, 1 << 40):
+    with patch.object(messages_module, budget, 1 << 40):
         match budget:
             case "STEP":
                 stepped = filled_with(2500)

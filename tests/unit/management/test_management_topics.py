@@ -11,9 +11,9 @@ from quire.errors import (
     UnknownDestination,
     UnknownSubscription,
 )
-from quire.management.management import Management
-from quire.management.message_pages import MessagePages
-from quire.management.topic_management import TopicManagement
+from quire.management.messages import MessagePages
+from quire.management.queues import Management
+from quire.management.topics import TopicManagement
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import settings
 from tests.unit.management.managed import only, send, total

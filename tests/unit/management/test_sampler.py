@@ -4,12 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from quire.management.consumer_group_management import ConsumerGroupManagement
-from quire.management.management import Management
-from quire.management.sampling import sample_pass
-from quire.management.sampling.history import HISTORY_BYTES, SPANS
-from quire.management.sampling.sampler import INTERVAL, SHARE
-from quire.management.tables.table import Selection, Wanted
+from quire.management import sampling as sampling_module
+from quire.management.consumer_groups import ConsumerGroupManagement
+from quire.management.queues import Management
+from quire.management.sampling import HISTORY_BYTES, INTERVAL, SHARE, SPANS
+from quire.management.tables import Selection, Wanted
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, drain, filled, settings
 from tests.unit.management.managed import send
@@ -124,7 +123,7 @@ def test_a_history_goes_on_when_the_clock_is_set(jump: float) -> None:
 
 
 def test_the_number_of_histories_is_bounded_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sample_pass, "MOST_HISTORIES", 2)
+    monkeypatch.setattr(sampling_module, "MOST_HISTORIES", 2)
     stepped = SteppedBroker(settings())
     management = Management(stepped.broker)
     management.sampler.sample()
@@ -135,7 +134,7 @@ def test_the_number_of_histories_is_bounded_and_told(monkeypatch: pytest.MonkeyP
     send(stepped, b"x", "c")
     passes(stepped, management, 2)
     assert management.history.read("queue", "c", "5m").at == []
-    passes(stepped, management, sample_pass.QUIET)
+    passes(stepped, management, sampling_module.QUIET)
     send(stepped, b"x", "c")
     passes(stepped, management, 2)  # the quiet ones give theirs up
     assert management.history.read("queue", "c", "5m").depth[-1] == 3
@@ -148,20 +147,20 @@ def test_the_sampler_works_in_steps_and_rests_longer_after_more_work(monkeypatch
     for number in range(100):
         stepped.queue(f"q{number}")
     management = Management(stepped.broker)
-    monkeypatch.setattr(sample_pass, "BUDGET", -1.0)  # every step is over at once
+    monkeypatch.setattr(sampling_module, "BUDGET", -1.0)  # every step is over at once
     steps: list[bool] = []
-    step = sample_pass.SamplePass.step
+    step = sampling_module.SamplePass.step
 
-    def slow(self: sample_pass.SamplePass) -> bool:
+    def slow(self: sampling_module.SamplePass) -> bool:
         stepped.clock.advance(0.1)
         steps.append(True)
         return step(self)
 
-    monkeypatch.setattr(sample_pass.SamplePass, "step", slow)
+    monkeypatch.setattr(sampling_module.SamplePass, "step", slow)
     management.sampler.start()
     stepped.run()
     taken = len(steps)
-    assert taken >= 100 // sample_pass.BETWEEN
+    assert taken >= 100 // sampling_module.BETWEEN
     assert management.sampler.latest.at_ms > 0
     stepped.advance(INTERVAL)
     stepped.run()

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import InvalidArgument
-from quire.management.tables.table import STEP, Selection, Table, Wanted
+from quire.management.tables import STEP, Selection, Table, Wanted
 
 
 class Entry(NamedTuple):

@@ -20,8 +20,8 @@ from quire.broker.topics.topic import Topic
 from quire.destination import ADVISORIES, Destination, DestinationKind
 from quire.http.app import ENDPOINTS
 from quire.http.endpoint import Endpoint
-from quire.management.draft import Draft
-from quire.management.management import Management
+from quire.management.messages import Draft
+from quire.management.queues import Management
 from quire.message import Message
 from quire.protocols.openwire.commands import TransactionInfo
 from quire.security import Access, Action

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quire.cli.certificates import make_authority, make_client, make_server, write_pair
+from quire.cli.tls import make_authority, make_client, make_server, write_pair
 from quire.clock import ManualClock, SystemClock
 from quire.server.entrance import tls_transport
 from quire.server.entrance.certificate_subject import certificate_subject

@@ -11,7 +11,7 @@ from quire.broker.bulk.rows import Row, send, target_of
 from quire.broker.routing.route import NOT_STORED, route_of
 from quire.destination import queue
 from quire.errors import InvalidArgument, InvalidDestination, InvalidHeader, LimitExceeded, QuireError
-from quire.management.draft import Draft
+from quire.management.messages import Draft
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.bulk.writer_rig import rows
 from tests.unit.broker.harness import bodies, consumer, settings

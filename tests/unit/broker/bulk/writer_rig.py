@@ -6,7 +6,7 @@ from typing import Any
 from quire.broker.bulk.row_reader import Columns, RowReader
 from quire.broker.bulk.rows import Row
 from quire.errors import QuireError
-from quire.management.management import Management
+from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from quire.broker.streams.partition import Start
 from quire.broker.streams.pull import Outcome, PollRequest, handle_of
 from quire.errors import QuireError, StoreError
-from quire.management.consumer_group_management import ConsumerGroupManagement
-from quire.management.management import Management
-from quire.management.stream_management import StreamManagement
+from quire.management.consumer_groups import ConsumerGroupManagement
+from quire.management.queues import Management
+from quire.management.streams import StreamManagement
 from quire.store.base import Store
 from quire.store.maintenance.verify import verify
 from quire.testing.faults import FaultyStore

@@ -20,9 +20,8 @@ from quire.errors import (
     StoreFull,
     UnknownDestination,
 )
-from quire.management.management import Management
-from quire.management.stream_management import StreamManagement
-from quire.management.stream_search import StreamSearch, Wanted
+from quire.management.queues import Management
+from quire.management.streams import StreamManagement, StreamSearch, Wanted
 from quire.message import Message
 from quire.store.base import Page
 from quire.store.memory import MemoryStore

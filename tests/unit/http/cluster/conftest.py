@@ -13,8 +13,8 @@ from quire.cluster.view import PinRow
 from quire.destination import queue
 from quire.errors import ShardUnavailable
 from quire.http.app import Application
-from quire.http.cluster.cluster_router import ClusterRouter
-from quire.http.cluster.shard_calls import ShardCalls
+from quire.http.cluster_router import ClusterRouter
+from quire.http.shard_calls import ShardCalls
 from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.seat import Seat
 from quire.testing.stepped import SteppedBroker

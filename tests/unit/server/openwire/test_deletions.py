@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from quire.management.message_transfer import STEP
+from quire.management.messages import STEP
 from quire.protocols.openwire.commands import DestinationInfo, DestinationOperation, ExceptionResponse, Response
 from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue
 from tests.unit.broker.harness import settings

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from quire.management.management import Management
+from quire.management.queues import Management
 from quire.protocols.openwire.bodies import read_text, write_text
 from quire.protocols.openwire.commands import MessageDispatch
 from quire.protocols.openwire.messages import (

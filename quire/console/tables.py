@@ -1,0 +1,431 @@
+"""Tables: their columns, and the rows that these make of entries of the API.
+
+In a table of a list of the API the broker sorts, searches and pages, and the page has the rows that it shows, no more.
+A list that has no end to count to goes on where the page before ended.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from nicegui import ui
+from nicegui.events import GenericEventArguments, ValueChangeEventArguments
+
+from quire.console import shown
+from quire.console.elements import Tone, block, say
+from quire.console.page import Page
+from quire.console.session import Watch
+
+Entry = dict[str, Any]
+
+CELL = """
+<q-td :props="props">
+  <a v-if="props.row.links[props.col.name]" class="cell" :href="props.row.links[props.col.name]"
+     :title="props.value">{{ props.value }}</a>
+  <span v-else class="cell" :class="[props.row.tones[props.col.name], props.col.wraps ? 'wrap' : '']"
+        :title="props.col.wraps ? null : props.value">{{ props.value }}</span>
+</q-td>
+"""
+"""How any cell is written: its text is text, and its link was made by the server."""
+
+VERBS = """
+<q-td :props="props" class="verbs">
+  <q-btn v-for="verb in props.row.verbs" :key="verb" flat dense no-caps size="sm" :label="verb"
+         @click="$parent.$emit('verb', {key: props.row.key, verb: verb})" />
+</q-td>
+"""
+"""The cell with what may be done with an entry."""
+
+Verb = Callable[[Entry], Awaitable[None]]
+Verbs = Callable[[Entry], Mapping[str, Verb]]
+"""What may be done with an entry: labels of buttons, and what they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        name: its name, which is that of the order too.
+        label: its title.
+        show: makes the text of an entry.
+        sorts: whether the broker can sort by it.
+        is_text: whether it is text, on the left; numbers are on the right.
+        is_shown: whether it is shown until the user chooses.
+        wraps: whether long text goes on in the next line.
+        link: makes a link of an entry.
+        tone: what the value means.
+    """
+
+    name: str
+    label: str
+    show: Callable[[Entry], str]
+    sorts: bool = True
+    is_text: bool = False
+    is_shown: bool = True
+    wraps: bool = False
+    link: Callable[[Entry], str | None] | None = None
+    tone: Callable[[Entry], Tone] | None = None
+
+
+def count_column(name: str, label: str, *, shown_at_first: bool = True, sorts: bool = True) -> Column:
+    """A column of counts."""
+    return Column(name, label, lambda entry: shown.number(entry.get(name)), is_shown=shown_at_first, sorts=sorts)
+
+
+def rate_column(name: str, label: str) -> Column:
+    """A column of rates."""
+    return Column(name, label, lambda entry: shown.rate(entry.get(name)))
+
+
+def size_column(name: str, label: str = "Size", *, shown_at_first: bool = True, sorts: bool = True) -> Column:
+    """A column of sizes in bytes."""
+    return Column(name, label, lambda entry: shown.size(entry.get(name)), is_shown=shown_at_first, sorts=sorts)
+
+
+def span_column(name: str, label: str, field: str) -> Column:
+    """A column of durations; the field of an entry is in seconds."""
+    return Column(name, label, lambda entry: shown.span(entry.get(field)))
+
+
+def time_column(name: str, label: str, field: str) -> Column:
+    """A column of times in UTC."""
+    return Column(name, label, lambda entry: shown.time(entry.get(field)))
+
+
+def state_column(state: Callable[[Entry], tuple[str, Tone]], name: str = "state") -> Column:
+    """A column of states, each in a word or two with what it means."""
+    return Column(
+        name, "State", lambda entry: state(entry)[0], sorts=False, is_text=True, tone=lambda entry: state(entry)[1]
+    )
+
+
+def text_column(name: str, label: str, *, shown_at_first: bool = True, sorts: bool = True) -> Column:
+    """A column of text."""
+    show = lambda entry: shown.text(entry.get(name))  # noqa: E731 - one of a row of columns
+    return Column(name, label, show, is_text=True, is_shown=shown_at_first, sorts=sorts)
+
+
+def _rows(columns: Sequence[Column], entries: Sequence[Entry], key: str, verbs: Verbs) -> list[dict[str, Any]]:
+    """The rows of some entries, as Quasar's table takes them."""
+    rows = []
+    for place, entry in enumerate(entries):
+        row: dict[str, Any] = {"place": place, "key": str(entry.get(key)), "verbs": list(verbs(entry))}
+        row["links"] = {column.name: column.link(entry) for column in columns if column.link}
+        row["tones"] = {
+            column.name: f"tone-{tone}" for column in columns if column.tone and (tone := column.tone(entry))
+        }
+        for column in columns:
+            row[column.name] = column.show(entry)
+        rows.append(row)
+    return rows
+
+
+def _definitions(columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """The columns, as Quasar's table takes them."""
+    return [
+        {
+            "name": column.name, "label": column.label, "field": column.name, "sortable": column.sorts,
+            "align": "left" if column.is_text else "right", "wraps": column.wraps,
+        }
+        for column in columns
+    ]  # fmt: skip
+
+
+class RowTable:
+    """A table with rows that the page gives it.
+
+    Args:
+        columns: its columns.
+        empty: what is said where there is nothing.
+        identity: the field of an entry that tells it from the others.
+        sorts: whether the user can sort.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], empty: str, *, identity: str = "name", sorts: bool = False, **options: Any
+    ) -> None:
+        self._columns = columns
+        self._identity = identity
+        self._verbs: Verbs = lambda entry: {}
+        self.entries: Sequence[Entry] = []
+        definitions = _definitions(columns)
+        if not sorts:
+            definitions = [definition | {"sortable": False} for definition in definitions]
+        with block("card table-card") as self.card:
+            self.table = ui.table(columns=definitions, rows=[], row_key="place", **options)
+            self.table.props("dense flat binary-state-sort").props["no-data-label"] = empty
+            self.table.add_slot("body-cell", CELL)
+
+    def row_actions(self, verbs: Verbs) -> None:
+        """Have buttons in each row."""
+        self._verbs = verbs
+        self.table.columns = [*self.table.columns, {"name": "verbs", "label": "", "field": "verbs", "align": "right"}]
+        if "visible-columns" in self.table.props:
+            self.table.props["visible-columns"] = [*self.table.props["visible-columns"], "verbs"]
+        self.table.add_slot("body-cell-verbs", VERBS)
+        self.table.on("verb", self._chosen)
+
+    def show(self, entries: Sequence[Entry]) -> None:
+        """Show entries; nothing is sent if they look as before."""
+        self.entries = entries
+        rows = _rows(self._columns, entries, self._identity, self._verbs)
+        if rows != self.table.rows:
+            self.table.rows = rows
+
+    async def _chosen(self, event: GenericEventArguments) -> None:
+        """A button of a row was pressed; the entry is the one that the user saw, wherever it is now."""
+        for entry in self.entries:
+            if str(entry.get(self._identity)) == event.args.get("key"):
+                verb = self._verbs(entry).get(str(event.args.get("verb")))
+                if verb is not None:
+                    await verb(entry)
+                return
+
+
+class LocalTable(RowTable):
+    """A short table whose entries are all there."""
+
+    def __init__(self, columns: Sequence[Column], empty: str, identity: str = "name") -> None:
+        super().__init__(columns, empty, identity=identity, pagination=0)
+        self.table.props("hide-pagination")
+
+
+PAGE_SIZES = [20, 50, 100, 200]
+REFRESH = 5.0
+"""How often a table that is seen is asked for again, in seconds."""
+
+
+class ServerTable:
+    """A table of a list of the API.
+
+    Args:
+        page: where it is.
+        name: where the entries are in the answer, and what the columns are remembered by.
+        columns: all columns there are.
+        path: the path of the list; empty for the name.
+        sort: the order at first, as the API has it: ``-depth``.
+        filters: words for ``only``, each with what it says to the user.
+        empty: what is said where there is nothing.
+        search: what the field to search says; None for no search.
+        identity: the field of an entry that tells it from the others.
+        entry: makes what the columns show of an entry of the answer.
+    """
+
+    def __init__(
+        self, page: Page, name: str, columns: Sequence[Column], *, path: str = "",
+        sort: str = "name", filters: dict[str, str] | None = None, empty: str = "Nothing here.",
+        search: str | None = "Search names", identity: str = "name", entry: Callable[[Entry], Entry] | None = None,
+    ) -> None:  # fmt: skip
+        self._page = page
+        self._name = name
+        self._columns = {column.name: column for column in columns}
+        self._path = path or f"/{name}"
+        self._entry = entry
+        self._filters = filters or {}
+        self._watch: Watch | None = None
+        self._first_sort = sort
+        self.sort = page.query.get("sort", sort)
+        self.search = page.query.get("search", "")
+        self.only = page.query.get("only", "")
+        if self.only not in self._filters:
+            self.only = ""
+        if self.sort.removeprefix("-") not in self._columns:
+            self.sort = sort
+        self.number = max(1, int(text) if (text := page.query.get("page", "1")).isdecimal() and len(text) < 9 else 1)
+        self.rows = page.preferences.rows if page.preferences.rows in PAGE_SIZES else 50
+        self.total = 0
+        chosen = page.preferences.columns.get(name)
+        self.visible = [
+            column.name for column in columns if (column.name in chosen if chosen else column.is_shown)
+        ] or [columns[0].name]
+        with block("toolbar"):
+            self._toolbar(search)
+        self._rows = RowTable(columns, empty, identity=identity, sorts=True, pagination=self._pagination())
+        self.table = self._rows.table
+        self.table.props["rows-per-page-options"] = PAGE_SIZES
+        self.table.props["visible-columns"] = self.visible
+        self.table.on("request", self._requested, ["pagination"])
+
+    def row_actions(self, verbs: Verbs) -> None:
+        """Have buttons in each row."""
+        self._rows.row_actions(verbs)
+
+    def _toolbar(self, search: str | None) -> None:
+        if search is not None:
+            field = ui.input(placeholder=search, value=self.search, on_change=self._searched)
+            field.props(f'dense outlined clearable debounce=300 aria-label="{search}"').classes("quire-search")
+            with field.add_slot("prepend"):
+                ui.icon("search", size="18px")
+        if self._filters:
+            options = {"": "All"} | self._filters
+            select = ui.select(options, value=self.only, on_change=self._filtered)
+            select.props('dense outlined options-dense aria-label="Show only"')
+        block("space")
+        self._count = say("", classes="mute small").props('aria-live="polite"')
+        with (
+            ui.button(icon="view_column").props('flat dense round color=grey-6 aria-label="Columns"'),
+            ui.menu(),
+            block("").style("padding: 6px 14px 6px 6px"),
+        ):
+            for column in self._columns.values():
+                box = ui.checkbox(column.label, value=column.name in self.visible)
+                box.props("dense").style("display: flex; padding: 4px")
+                box.on_value_change(lambda event, name=column.name: self._choose(name, shown=event.value))
+
+    async def load(self) -> None:
+        """Ask for what is to be shown, and from now on again and again."""
+        query = self._query()
+        self._show(await self._page.get(self._path, **query))
+        if self._watch is not None:
+            self._page.unwatch(self._watch)
+        self._watch = self._page.watch(self._path, REFRESH, self._show, **query)
+
+    async def reload(self) -> None:
+        """Ask again after something was changed."""
+        await self._page.attempt(self._loaded())
+
+    def _query(self) -> dict[str, object]:
+        offset = (self.number - 1) * self.rows
+        return {
+            "limit": self.rows, "offset": offset or None, "sort": self.sort, "search": self.search or None,
+            "only": self.only or None,
+        }  # fmt: skip
+
+    def _pagination(self) -> dict[str, Any]:
+        return {
+            "sortBy": self.sort.removeprefix("-"), "descending": self.sort.startswith("-"), "page": self.number,
+            "rowsPerPage": self.rows, "rowsNumber": self.total,
+        }  # fmt: skip
+
+    def _show(self, answer: dict[str, Any]) -> None:
+        entries, self.total = answer[self._name], answer.get("total", len(answer[self._name]))
+        self._rows.show(entries if self._entry is None else [self._entry(entry) for entry in entries])
+        pagination = self._pagination()
+        if pagination != self.table.pagination:
+            self.table.pagination = pagination
+        self._count.text = shown.number(self.total) + (" match" if self.search or self.only else " in all")
+
+    async def _changed(self) -> None:
+        self._page.remember(
+            sort=None if self.sort == self._first_sort else self.sort, search=self.search, only=self.only,
+            page=None if self.number == 1 else self.number,
+        )  # fmt: skip
+        await self._page.attempt(self._loaded())
+
+    async def _loaded(self) -> dict[str, Any]:
+        await self.load()
+        return {}
+
+    async def _requested(self, event: GenericEventArguments) -> None:
+        """The user has chosen another page, another order or another size."""
+        wanted = event.args["pagination"]
+        rows = wanted.get("rowsPerPage")
+        if rows != self.rows and rows in PAGE_SIZES:
+            self.rows, wanted["page"] = rows, 1
+            self._page.client.run_javascript(f"quirePreference('rows', {rows})")
+        sort = str(wanted.get("sortBy") or self.sort.removeprefix("-"))
+        if sort in self._columns:
+            self.sort = "-" + sort if wanted.get("descending") else sort
+        self.number = max(1, int(wanted.get("page") or 1))
+        await self._changed()
+
+    async def _searched(self, event: ValueChangeEventArguments[Any]) -> None:
+        self.search, self.number = event.value or "", 1
+        await self._changed()
+
+    async def _filtered(self, event: ValueChangeEventArguments[Any]) -> None:
+        self.only, self.number = event.value or "", 1
+        await self._changed()
+
+    def _choose(self, name: str, *, shown: bool) -> None:
+        """Show a column, or hide it; the browser remembers it."""
+        chosen = {*self.visible, name} if shown else {*self.visible} - {name}
+        self.visible = [known for known in self._columns if known in chosen] or self.visible[:1]
+        self.table.props["visible-columns"] = [*self.visible, "verbs"]
+        names = ", ".join([f"'{known}'" for known in self.visible])
+        self._page.client.run_javascript(f"quirePreference('columns.{self._name}', [{names}])")
+
+
+ROWS = 50
+"""How many entries a page has."""
+
+
+class CursorTable:
+    """A table whose pages follow one another.
+
+    Args:
+        page: where it is.
+        columns: its columns.
+        path: the path of the list.
+        key: where the entries are in the answer.
+        empty: what is said where there is nothing.
+        identity: the field of an entry that tells it from the others.
+        cursor: the parameter that says where a page begins.
+    """
+
+    def __init__(
+        self, page: Page, columns: Sequence[Column], path: str, key: str, empty: str, *, identity: str = "id",
+        cursor: str = "after",
+    ) -> None:  # fmt: skip
+        self._page = page
+        self._path = path
+        self._key = key
+        self._cursor = cursor
+        self._starts: list[str | None] = [page.query.get("after") or None]  # where this page begins, and those before
+        self._next: str | None = None
+        self.query: dict[str, object] = {}
+        self._rows = RowTable(columns, empty, identity=identity, pagination=0)
+        self._rows.table.props("hide-pagination")
+        with block("line"):
+            self._first = ui.button("First", icon="first_page", on_click=self.restart)
+            self._back = ui.button("Back", icon="chevron_left", on_click=self._previous)
+            self._forward = ui.button("Next", icon="chevron_right", on_click=self._following)
+            for button in (self._first, self._back, self._forward):
+                button.props("dense outline").classes("act")
+            self._count = say("", classes="mute small").props('aria-live="polite"')
+
+    def row_actions(self, verbs: Verbs) -> None:
+        """Have buttons in each row."""
+        self._rows.row_actions(verbs)
+
+    async def load(self) -> None:
+        """Ask for the page and show it."""
+        answer = await self._page.get(self._path, limit=ROWS, **{self._cursor: self._starts[-1]}, **self.query)
+        self.show(answer)
+
+    def show(self, answer: dict[str, Any]) -> None:
+        """Show a page."""
+        self._rows.show(answer[self._key])
+        following = answer.get("next")
+        self._next = None if following is None else str(following)
+        total = answer.get("total")
+        self._count.text = "" if total is None else f"{shown.number(total)} in all"
+        self._first.set_enabled(self._starts[-1] is not None)
+        self._back.set_enabled(len(self._starts) > 1)
+        self._forward.set_enabled(self._next is not None)
+
+    async def reload(self) -> None:
+        """Ask again after something was changed."""
+        await self._page.attempt(self._loaded())
+
+    async def restart(self) -> None:
+        """Begin again."""
+        self._starts = [None]
+        await self._moved()
+
+    async def _previous(self) -> None:
+        self._starts.pop()
+        await self._moved()
+
+    async def _following(self) -> None:
+        self._starts.append(self._next)
+        await self._moved()
+
+    async def _moved(self) -> None:
+        self._page.remember(after=self._starts[-1])
+        await self.reload()
+
+    async def _loaded(self) -> dict[str, Any]:
+        await self.load()
+        return {}

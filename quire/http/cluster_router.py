@@ -1,0 +1,461 @@
+"""Requests of a cluster's clients: each goes to the shards that it concerns, and comes back as one answer."""
+
+import asyncio
+import math
+import re
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from heapq import merge
+from itertools import chain, groupby, islice
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from quire.client.remote_error import remote_error
+from quire.cluster.cluster_map import ClusterMap
+from quire.destination import Destination, DestinationKind, checked, topic
+from quire.errors import IllegalState, InvalidArgument, InvalidDestination, LimitExceeded, QuireError, ShardUnavailable
+from quire.http.answers import PiecedResponse, access_of, error_answer, json_answer
+from quire.http.app import Application, check_origin
+from quire.http.endpoint import BASE, TableQuery
+from quire.http.metrics import CONTENT_TYPE
+from quire.http.operations import RequestMemory
+from quire.http.shard_calls import HEADER, PART, Reply, ShardCalls, relayed_access, target_of
+from quire.management.messages import MAX_PAGE
+from quire.security import Access, Permission
+from quire.server.cluster.seat import Seat
+from quire.server.service import Service
+from quire.units import parse_number
+
+
+class Scope(Enum):
+    """How many shards a request concerns."""
+
+    HERE = "here"
+    """The process where it came in: what is about processes."""
+    ONE = "one"
+    """One shard, which has its destination."""
+    LIST = "list"
+    """All: the pages of a list are joined, in its order."""
+    EVERY = "every"
+    """All: at least one of them has what it is about."""
+    SUM = "sum"
+    """All: their numbers add up."""
+    FOUND = "found"
+    """One shard, which has the durable subscription or the operation of the path; the others are asked."""
+    TOPIC = "topic"
+    """One shard, which has the topic that the body names."""
+    SERVERS = "servers"
+    """All: each has a bulk server of its own."""
+    CHOSEN = "chosen"
+    """One that the caller has to name: ``shard=3``."""
+    BROKER = "broker"
+    """All shards of the broker: their metrics."""
+    NEVER = "never"
+    """None: a cluster does not do it."""
+
+
+class Where(NamedTuple):
+    """The scope of a request, and its shard."""
+
+    scope: Scope
+    shard: int = 0
+
+
+LISTS = {
+    "/queues": "queues", "/topics": "topics", "/streams": "streams", "/durables": "durables", "/groups": "groups",
+    "/connections": "connections", "/consumers": "consumers", "/producers": "producers", "/xa": "transactions",
+}  # fmt: skip
+"""The lists that have pages, with the names of their entries."""
+
+METRICS = ("/metrics", "/metrics/detailed")
+
+_DESTINATION = re.compile(r"/(queues|topics|streams|groups)/([^/]+)(/.*)?|/cluster/places/(queue|topic|stream)/([^/]+)")
+_EVERY = re.compile(r"/(schedule|xa|producers)/.+|/(schedule|operations)")
+_FOUND = re.compile(r"(/durables/[^/]+/[^/]+|/operations/[^/]+)(/.*)?")
+_CHOSEN = re.compile(r"/write(/.*)?|/store/verify")
+_ACCOUNTS = re.compile(r"/(users|rules|tokens)(/.*)?")
+
+
+def where(map: ClusterMap, method: str, path: str, shard: str | None) -> Where:
+    """Where a request is answered.
+
+    Args:
+        path: as it was sent, percent-encoded.
+        shard: the shard that the caller names; None for none.
+
+    Raises:
+        InvalidArgument: there is no such shard.
+    """
+    if shard is not None:
+        return Where(Scope.ONE, _number(map, shard))
+    if not path.startswith(BASE + "/"):
+        return Where(Scope.BROKER if path in METRICS else Scope.HERE)
+    path = path.removeprefix(BASE)
+    if method == "GET" and path.startswith("/cluster/"):  # each process knows where destinations are
+        return Where(Scope.HERE)
+    if (destination := _destination_of(path)) is not None:
+        if not map.is_spread(destination):
+            return Where(Scope.ONE, map.shard_of(destination))
+        is_whole = "/messages" not in path
+        return Where((Scope.SUM if method == "GET" else Scope.EVERY) if is_whole else Scope.CHOSEN)
+    return Where(_scope(method, path))
+
+
+def _number(map: ClusterMap, shard: str) -> int:
+    number = parse_number(shard)
+    if number is None or number >= map.shards:
+        raise InvalidArgument(f"shard is {shard[:20]!r}: the cluster has 0 to {map.shards - 1}", argument="shard")
+    return number
+
+
+def split_query(query: bytes) -> tuple[str | None, bytes]:
+    """The shard that a query names, and the rest of the query, which is for the shard."""
+    parts = query.split(b"&")
+    named = [part for part in parts if part.startswith(b"shard=")]
+    rest = b"&".join([part for part in parts if part not in named])
+    return (named[-1].partition(b"=")[2].decode("ascii", "replace") if named else None), rest
+
+
+def found_at(path: str) -> str:
+    """The path of what a request is about that has to be found."""
+    found = _FOUND.fullmatch(path.removeprefix(BASE))
+    assert found is not None
+    return BASE + found[1]
+
+
+def _scope(method: str, path: str) -> Scope:
+    """The scope of a request that is not about one destination."""
+    if method == "GET" and path in LISTS:
+        return Scope.LIST
+    if method == "GET" and path in ("/overview", "/broker"):
+        return Scope.SUM
+    if _FOUND.fullmatch(path):
+        return Scope.TOPIC if method == "PUT" else Scope.FOUND
+    if _EVERY.fullmatch(path):
+        return Scope.EVERY
+    if path == "/bulk":
+        return Scope.SERVERS
+    if _CHOSEN.fullmatch(path):
+        return Scope.CHOSEN
+    return Scope.NEVER if method != "GET" and _ACCOUNTS.fullmatch(path) else Scope.HERE
+
+
+def _destination_of(path: str) -> Destination | None:
+    """The destination in a path; None if there is none that can be."""
+    found = _DESTINATION.fullmatch(path)
+    if found is None:
+        return None
+    plural, name, _, kind, placed = found.groups()
+    kind = kind or {"groups": "stream"}.get(plural, plural[:-1])
+    try:
+        return checked(DestinationKind(kind), unquote(name or placed, errors="strict"))
+    except (ValueError, InvalidDestination):  # the process where it came in says what is wrong
+        return None
+
+
+LARGEST_OF = ("at", "uptime_seconds", "sampled_seconds", "age_seconds")
+"""Numbers that do not add up: the largest counts."""
+
+Row = tuple[Any, dict[str, Any]]
+"""An entry of a list, with its key."""
+
+
+def summed(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    """Answers about one thing at several shards: numbers add up, lists follow each other, texts are the first's."""
+    return {key: _joined(key, [answer[key] for answer in answers if key in answer]) for key in answers[0]}
+
+
+def _joined(key: str, values: list[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    first = known[0]
+    if isinstance(first, bool):
+        return any(known)
+    if isinstance(first, int | float):
+        return max(known) if key in LARGEST_OF or key.endswith("_age_seconds") else sum(known)
+    if isinstance(first, list):
+        return [entry for value in known for entry in value]
+    if isinstance(first, dict):
+        return summed(known)
+    return next((value for value in known if value != "running"), first) if key == "state" else first
+
+
+class PartPage(msgspec.Struct, frozen=True):
+    """The page of one shard (``quire.http.endpoint.Part``)."""
+
+    page: dict[str, Any]
+    keys: list[Any]
+
+    def with_next(self, part: "PartPage", entries: str) -> "PartPage":
+        """This page, and the one behind it."""
+        return PartPage({**part.page, entries: self.page[entries] + part.page[entries]}, self.keys + part.keys)
+
+
+class ListJoin:
+    """Joins the pages of a list, all in the same order.
+
+    Args:
+        entries: the name of the entries in the page.
+        query: which part of the list is wanted.
+    """
+
+    def __init__(self, entries: str, query: TableQuery) -> None:
+        self._entries = entries
+        self._query = query
+
+    def join(self, parts: dict[int, PartPage]) -> dict[str, Any]:
+        """The page of all, from those of the shards: each has the first ``offset + limit`` entries of its list."""
+        rows = self._rows(parts)
+        first, limit = self._query.offset, self._query.limit
+        page = list(islice(rows, first, first + limit))
+        is_more = next(rows, None) is not None or any([part.page["next"] for part in parts.values()])
+        joined = summed([part.page for part in parts.values()])
+        joined[self._entries] = [entry for _, entry in page]
+        joined["next"] = page[-1][0] if is_more and page and self._is_by_name(parts) else None
+        return joined
+
+    def _is_by_name(self, parts: dict[int, PartPage]) -> bool:
+        return not self._query.sort and any([part.keys for part in parts.values()])
+
+    def _rows(self, parts: dict[int, PartPage]) -> Iterator[Row]:
+        """All entries with their keys, in order."""
+        lists = [self._of_shard(shard, part) for shard, part in sorted(parts.items())]
+        if not any([part.keys for part in parts.values()]):  # they have no order
+            return chain.from_iterable(lists)
+        ordered = merge(*lists, key=_order, reverse=self._query.sort.startswith("-"))
+        return _with_parts_as_one(ordered) if self._is_by_name(parts) else iter(ordered)
+
+    def _of_shard(self, shard: int, part: PartPage) -> list[Row]:
+        entries = [{**entry, "shard": shard} for entry in part.page[self._entries]]
+        return list(zip(part.keys or [None] * len(entries), entries, strict=True))
+
+
+def _with_parts_as_one(rows: Iterable[Row]) -> Iterator[Row]:
+    """The parts of a spread destination, which follow each other, as one entry."""
+    for name, group in groupby(rows, key=lambda row: row[0]):
+        entries = [entry for _, entry in group]
+        yield name, entries[0] if len(entries) == 1 else {**summed(entries), "shard": None}
+
+
+def _order(row: Row) -> Any:
+    """By what an entry is sorted; JSON writes an infinite number as null, and all of them are negative."""
+    return -math.inf if row[0] is None else row[0]
+
+
+STEP = 500
+"""So many lines are taken at once: a millisecond, about."""
+
+
+class JoinedMetrics:
+    """Joins texts in the format of Prometheus: a family is written once, with the samples of all shards."""
+
+    def __init__(self) -> None:
+        self._families: dict[bytes, list[bytes]] = {}  # by the lines of their heads
+
+    def add(self, shard: str, text: bytes) -> Iterator[None]:
+        """Take the metrics of a shard, in steps.
+
+        Args:
+            shard: the value of the label.
+        """
+        label = f'shard="{shard}"'.encode()
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.startswith(b"# HELP "):
+                head = line
+            elif line.startswith(b"# TYPE "):
+                family = self._families.setdefault(head + b"\n" + line, [])
+            elif line:
+                family.append(_labelled(line, label))
+            if number % STEP == 0:
+                yield
+
+    def pieces(self) -> Iterator[bytes]:
+        """The text, in pieces."""
+        for head, samples in self._families.items():
+            yield head + b"\n"
+            for start in range(0, len(samples), STEP):
+                yield b"\n".join(samples[start : start + STEP]) + b"\n"
+
+
+def _labelled(line: bytes, label: bytes) -> bytes:
+    """A sample with one label more; the first brace of a line begins its labels, if it has any."""
+    name, brace, rest = line.partition(b"{")
+    if brace:
+        return name + b"{" + label + b"," + rest
+    name, _, value = line.partition(b" ")
+    return name + b"{" + label + b"} " + value
+
+
+JOINED_LIMIT = 10_000
+"""How deep a page of a joined list may be: every shard gives all entries before it."""
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """The body of a request that names a topic."""
+
+    topic: str
+
+
+class ClusterRouter:
+    """The ASGI application of a process of a cluster, in front of that of its own broker."""
+
+    def __init__(self, application: Application, service: Service, seat: Seat) -> None:
+        self._application = application
+        self._service = service
+        self._seat = seat
+        self._calls = ShardCalls(seat, service.clock, service.settings.tls)
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self._application(scope, receive, send)
+            return
+        shard, query = split_query(scope["query_string"])
+        request = Request({**scope, "query_string": query}, receive)
+        memory = RequestMemory(self._service.broker)
+        try:
+            await self._route(request, shard, memory, send)
+        except QuireError as error:
+            await error_answer(error)(scope, receive, send)
+        finally:
+            memory.release()
+
+    async def _route(self, request: Request, shard: str | None, memory: RequestMemory, send: Send) -> None:
+        scope, service, seat = request.scope, self._service, self._seat
+        if HEADER in request.headers:
+            access = relayed_access(seat, service.clock, service.security, request, target_of(request))
+            inner = {**scope, "access": access, "is_part": PART in request.headers}
+            await self._application(inner, request.receive, send)
+            return
+        path = scope["raw_path"].decode("ascii", "replace")
+        found = where(seat.map, request.method, path, shard)
+        if found.scope is Scope.HERE or found == Where(Scope.ONE, seat.map.own):
+            await self._application(scope, request.receive, send)
+            return
+        check_origin(request.headers, request.url.scheme, service)
+        access = await access_of(request, service.security)
+        if found.scope in (Scope.ONE, Scope.FOUND, Scope.TOPIC):
+            one = found.shard if found.scope is Scope.ONE else await self._find(request, access, found.scope, memory)
+            await self._calls.pass_on(request, access, one, send)
+            return
+        if found.scope is Scope.BROKER:
+            await (await self._metrics(request, access, memory))(scope, request.receive, send)
+            return
+        answer = json_answer(await self._answer_of_all(request, access, found.scope, memory))
+        await answer(scope, request.receive, send)
+
+    async def _answer_of_all(
+        self, request: Request, access: Access, scope: Scope, memory: RequestMemory
+    ) -> dict[str, Any]:
+        if scope is Scope.NEVER:
+            raise IllegalState("the users, rules and tokens of a cluster are in the settings files of its brokers")
+        if scope is Scope.CHOSEN:
+            raise InvalidArgument("each shard has a part of it: name one, shard=0 say", argument="shard")
+        if scope is Scope.SERVERS:
+            return await self._servers(request, access, memory)
+        if scope is Scope.LIST:
+            return await self._list(request, access, memory)
+        return await self._every(request, access, memory)
+
+    async def _find(self, request: Request, access: Access, scope: Scope, memory: RequestMemory) -> int:
+        """The shard that has what a request is about."""
+        if scope is Scope.TOPIC:
+            body = await request.body()  # the application refuses a large one
+            memory.take(len(body))
+            try:
+                named = msgspec.json.decode(body, type=_Named)
+            except msgspec.MsgspecError as error:
+                raise InvalidArgument(f"the request is not valid: {error}") from error
+            return self._seat.map.shard_of(topic(named.topic))
+        path = found_at(request.scope["raw_path"].decode("ascii"))
+        replies = await self._calls.ask_all("GET", path, access, memory)
+        for shard, (status, _) in replies.items():
+            if status < 400:
+                return shard
+        raise _error_of(min(replies.values(), key=lambda reply: reply[0] == 404))
+
+    async def _every(self, request: Request, access: Access, memory: RequestMemory) -> dict[str, Any]:
+        """Ask all shards; those that know nothing of what the request is about do not count."""
+        if request.query_params.get("dry_run") or request.query_params.get("token"):
+            raise InvalidArgument("a dry run is about one shard: name it, shard=0 say", argument="shard")
+        body = bytearray()
+        async for piece in request.stream():
+            memory.take(len(piece))
+            body += piece
+        replies = await self._calls.ask_all(request.method, target_of(request), access, memory, bytes(body))
+        good = [msgspec.json.decode(content) for status, content in replies.values() if status < 400]
+        if not good:
+            raise _error_of(min(replies.values(), key=lambda reply: reply[0] == 404))
+        return summed(good)
+
+    async def _servers(self, request: Request, access: Access, memory: RequestMemory) -> dict[str, Any]:
+        """The bulk servers of all shards, in order: each has a part of what is read."""
+        replies = await self._calls.ask_all("POST", target_of(request), access, memory)
+        for reply in replies.values():
+            if reply[0] >= 400:
+                raise _error_of(reply)
+        return {"servers": [one for _, content in replies.values() for one in msgspec.json.decode(content)["servers"]]}
+
+    async def _metrics(self, request: Request, access: Access, memory: RequestMemory) -> PiecedResponse:
+        """The metrics of all shards of this broker; one that does not answer has none."""
+        access.require(Permission.MONITOR)
+        map, joined = self._seat.map, JoinedMetrics()
+        own = [shard for shard in range(map.shards) if (peer := map.peer(shard)) and peer.broker == self._seat.name]
+        calls = [self._calls.ask(shard, "GET", target_of(request), access, memory) for shard in own]
+        replies = await asyncio.gather(*calls, return_exceptions=True)
+        for shard, reply in zip(own, replies, strict=True):
+            if isinstance(reply, ShardUnavailable):
+                continue
+            if isinstance(reply, BaseException):
+                raise reply
+            if reply[0] >= 400:
+                raise _error_of(reply)
+            for _ in joined.add(str(shard), reply[1]):
+                await asyncio.sleep(0)
+        return PiecedResponse(joined.pieces(), CONTENT_TYPE)
+
+    async def _list(self, request: Request, access: Access, memory: RequestMemory) -> dict[str, Any]:
+        """The page of a list that all shards have together."""
+        try:
+            query = msgspec.convert(dict(request.query_params), TableQuery, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidArgument(f"the request is not valid: {error}") from error
+        if query.offset + query.limit > JOINED_LIMIT:
+            text = f"a list of a cluster has its first {JOINED_LIMIT} entries only: search, or page with after"
+            raise LimitExceeded(text, limit=JOINED_LIMIT)
+        path = request.scope["raw_path"].decode("ascii")
+        shards = range(self._seat.map.shards)
+        calls = [self._beginning(shard, path, query, access, memory) for shard in shards]
+        parts = dict(zip(shards, await asyncio.gather(*calls), strict=True))
+        return ListJoin(LISTS[path.removeprefix(BASE)], query).join(parts)
+
+    async def _beginning(
+        self, shard: int, path: str, query: TableQuery, access: Access, memory: RequestMemory
+    ) -> PartPage:
+        """The entries of one shard that may be on the page, or before it: as many pages of its list as that takes."""
+        wanted, entries = query.offset + query.limit, LISTS[path.removeprefix(BASE)]
+        whole: PartPage | None = None
+        for offset in range(0, wanted, MAX_PAGE):
+            asked = msgspec.structs.replace(query, offset=offset, limit=min(wanted - offset, MAX_PAGE))
+            target = f"{path}?{urlencode(msgspec.to_builtins(asked))}"
+            status, content = await self._calls.ask(shard, "GET", target, access, memory, part=True)
+            if status >= 400:
+                raise _error_of((status, content))
+            part = msgspec.json.decode(content, type=PartPage)
+            whole = part if whole is None else whole.with_next(part, entries)
+            if len(part.page[entries]) < asked.limit:
+                break
+        assert whole is not None
+        return whole
+
+
+def _error_of(reply: Reply) -> QuireError:
+    """The error that a shard has answered."""
+    error = msgspec.json.decode(reply[1])["error"]
+    return remote_error(error["code"], error["text"], error.get("data") or {})

@@ -1,0 +1,379 @@
+"""The operator's door to consumer groups of streams: status, reset, shift, skip, clone, delete; try a strategy out.
+
+What is unknown of a group is null, never 0.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec.structs import asdict
+
+from quire.broker.queues.shared_lane import LaneSubscription
+from quire.broker.streams.groups import groups as groups_module
+from quire.broker.streams.groups.group import rebalance_settings
+from quire.broker.streams.groups.groups import PartitionChange, PartitionClone, note_progress
+from quire.broker.streams.groups.rebalance import Candidate, MemberStatus, Strategy, assign
+from quire.broker.streams.partition import Start
+from quire.errors import InvalidArgument, UnknownConsumerGroup
+from quire.management.blocked import Blocked, blocked
+from quire.management.described import Status, counter, doc, gauge
+from quire.management.queues import Management, dismiss_members
+from quire.management.sampling import Sampler
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.streams.groups.group import Group
+    from quire.broker.streams.groups.group_partition import GroupPartition
+    from quire.broker.streams.groups.retries import RetryQueue
+
+
+class GroupCounters(Status, frozen=True):
+    """The counters of a group since the broker started, including retries."""
+
+    delivered: Annotated[int, counter("quire_group_delivered_messages", "Deliveries to members.")]
+    acknowledged: Annotated[
+        int, counter("quire_group_acknowledged_messages", "Messages acknowledged during their lease.")
+    ]
+    redelivered: Annotated[int, counter("quire_group_redelivered_messages", "Messages returned for a retry.")]
+    timed_out: Annotated[int, counter("quire_group_timed_out_messages", "Messages returned because their lease ended.")]
+    late: Annotated[int, counter("quire_group_late_acknowledgements", "Late acknowledgements, which counted.")]
+    stale: Annotated[int, counter("quire_group_stale_acknowledgements", "Stale acknowledgements, without effect.")]
+    fenced: Annotated[int, counter("quire_group_fenced_acknowledgements", "Fenced acknowledgements, without effect.")]
+    dead_lettered: Annotated[int, counter("quire_group_dead_lettered_messages", "Messages that became dead letters.")]
+    lost: Annotated[int, counter("quire_group_lost_messages", "Unfinished messages that retention removed.")]
+
+
+class ConsumerGroupStatus(Status, frozen=True):
+    """The status of a group or a reader. Lag, messages in flight and retries are exact."""
+
+    stream: Annotated[str, doc("The name of the stream.")]
+    name: Annotated[str, doc("The name of the group.")]
+    mode: Annotated[str, doc("The mode: clustering or broadcasting.")]
+    order: Annotated[str, doc("The order: concurrent, key-ordered or orderly.")]
+    strategy: Annotated[str, doc("The strategy that assigns partitions.")]
+    epoch: Annotated[int, gauge("quire_group_epoch", "Epoch of the newest assignment; rebalances and resets raise it.")]
+    partitions: Annotated[int, doc("The number of partitions of the stream.")]
+    members: Annotated[int, gauge("quire_group_members", "Members, including those that the group waits for.")]
+    connected: Annotated[int, gauge("quire_group_connected_members", "Connected members.")]
+    lag: Annotated[int, gauge("quire_group_lag_messages", "Messages that the group has not finished, without retries.")]
+    in_flight: Annotated[int, gauge("quire_group_in_flight_messages", "Messages in flight, including retries.")]
+    retries: Annotated[int | None, gauge("quire_group_retry_messages", "Messages in the retry lane; null if none.")]
+    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
+    out_rate: Annotated[float, doc("Messages that are acknowledged, per second, in the last seconds.")]
+    oldest_message_age_seconds: Annotated[
+        float | None,
+        gauge(
+            "quire_group_oldest_message_age_seconds",
+            "Age of the oldest unfinished message, including retries; null or absent if unknown.",
+        ),
+    ]
+    blocked: Annotated[
+        Blocked | None,
+        gauge("quire_group_blocked_seconds", "How long a partition or the retries have been blocked."),
+    ]
+    counters: GroupCounters
+
+
+class PartitionLag(Status, frozen=True):
+    """The lag of a group in one partition."""
+
+    partition: Annotated[int, doc("The number of the partition.")]
+    base: Annotated[int, doc("The group has finished everything up to this offset.")]
+    end: Annotated[int, doc("The end of the partition: the offset after its last message.")]
+    lag: Annotated[int, doc("The number of unfinished messages.")]
+    in_flight: Annotated[int, doc("How many of them are in flight.")]
+    owners: Annotated[list[str], doc("The members that own it, including those that drain it.")]
+
+
+class GroupPartitionStatus(PartitionLag, frozen=True):
+    """The details of one partition of a group."""
+
+    holes: Annotated[int, doc("The number of holes in the ack set.")]
+    ack_set_bytes: Annotated[int, doc("The size of the ack set in the store, in bytes.")]
+    waiting_retries: Annotated[int, doc("How many failed messages wait in place, not in the retry lane.")]
+    lost: Annotated[int, doc("How many unfinished messages retention removed since the broker started.")]
+    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first unfinished message, or null.")]
+    blocked: Annotated[Blocked | None, doc("Why the partition is blocked; null if it is not.")]
+
+
+class GroupRetries(Status, frozen=True):
+    """The retry lane of a group."""
+
+    depth: Annotated[int, doc("The number of messages, including those in flight.")]
+    in_flight: Annotated[int, doc("How many of them are in flight.")]
+    delayed: Annotated[int | None, doc("How many wait for their retry; null without members.")]
+    next_due: Annotated[int | None, doc("When the next retry is due, in milliseconds since the epoch; or null.")]
+    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first message; null if unknown.")]
+    blocked: Annotated[Blocked | None, doc("Why the retries are blocked; null if they are not.")]
+
+
+class GroupMemberInfo(Status, frozen=True):
+    """A member of a group. Prefetch and timeout are null if it has not connected since the broker started."""
+
+    id: Annotated[str, doc("The id of the member.")]
+    static: Annotated[bool, doc("Whether it is a static member, which the group waits for.")]
+    room: Annotated[str, doc("The machine room that the member names; empty if it names none.")]
+    connected: Annotated[bool, doc("Whether the member is connected.")]
+    connection: Annotated[str | None, doc("The address of its connection; null while the group waits for it.")]
+    since: Annotated[int, doc("Since when the member is connected or awaited, in milliseconds since the epoch.")]
+    partitions: Annotated[list[int], doc("The numbers of the partitions that the member owns.")]
+    revoking: Annotated[list[int], doc("The numbers of the partitions that the member drains.")]
+    in_flight: Annotated[int | None, doc("How many messages the member has in flight.")]
+    prefetch: Annotated[int | None, doc("The prefetch of the member.")]
+    consume_timeout_seconds: Annotated[float | None, doc("The consume timeout of the member.")]
+    lease_ends_seconds: Annotated[float | None, doc("In how many seconds its first lease ends; or null.")]
+
+
+class ConsumerGroupDetails(ConsumerGroupStatus, frozen=True):
+    """The details of a group."""
+
+    selector: Annotated[str | None, doc("The selector of the group; null for none.")]
+    start: Annotated[str, doc("The start position of the group, as requested.")]
+    created: Annotated[int, doc("When the group was created, in milliseconds since the epoch.")]
+    partition_states: Annotated[list[GroupPartitionStatus], doc("The partitions.")]
+    retry_lane: Annotated[GroupRetries | None, doc("The retry lane; null if retries wait in place.")]
+    group_members: Annotated[list[GroupMemberInfo], doc("The members.")]
+
+
+class GroupLag(Status, frozen=True):
+    """How far a group is behind."""
+
+    lag: Annotated[int, doc("The number of messages that the group has not finished, without retries.")]
+    in_flight: Annotated[int, doc("The number of messages in flight to members, including retries.")]
+    retries: Annotated[int | None, doc("The number of messages in the retry lane; null if retries wait in place.")]
+    partitions: Annotated[list[PartitionLag], doc("The lag of each partition.")]
+
+
+class ConsumerGroupReader:
+    """Tells what is known of groups."""
+
+    def __init__(self, broker: "Broker", sampler: Sampler) -> None:
+        self._broker = broker
+        self._sampler = sampler
+
+    def status(self, group: "Group") -> ConsumerGroupStatus:
+        """A group, or a reader, in short."""
+        sources = _sources(group)
+        ages = [age for source in sources if (age := self._sampler.first_messages.age(source)) is not None]
+        waits = [wait for source in sources if (wait := self._blocked(source)) is not None]
+        members, lag = group.coordinator.members, self.lag(group)
+        in_rate, out_rate = self._sampler.rates(group)
+        return ConsumerGroupStatus(
+            stream=group.stream.destination.name, name=group.name, mode=str(group.definition.mode),
+            order=str(group.definition.order), strategy=group.policy.rebalance_strategy, epoch=group.coordinator.epoch,
+            partitions=len(group.partitions), members=len(members),
+            connected=len([member for member in members if member.connected]), lag=lag.lag, in_flight=lag.in_flight,
+            retries=lag.retries, in_rate=in_rate, out_rate=out_rate,
+            oldest_message_age_seconds=max(ages, default=None),
+            blocked=max(waits, key=lambda wait: wait.age_seconds, default=None), counters=_counters(group),
+        )  # fmt: skip
+
+    def details(self, group: "Group") -> ConsumerGroupDetails:
+        """All that is known of a group; the store may not be readable."""
+        definition = group.definition
+        return ConsumerGroupDetails(
+            **asdict(self.status(group)), selector=definition.selector, start=definition.start,
+            created=definition.created, partition_states=[self._partition(group, part) for part in group.partitions],
+            retry_lane=self._retries(group), group_members=self.members(group),
+        )  # fmt: skip
+
+    def lag(self, group: "Group") -> GroupLag:
+        """How far a group is behind. The store is not read."""
+        retries = group.retries
+        return GroupLag(
+            group.lag, sum([source.in_flight for source in _sources(group)]),
+            None if retries is None else retries.depth, [_lag(group, part) for part in group.partitions],
+        )  # fmt: skip
+
+    def members(self, group: "Group") -> list[GroupMemberInfo]:
+        """The members of a group, by id."""
+        return [self._member(group, status) for status in group.coordinator.members]
+
+    def _partition(self, group: "Group", part: "GroupPartition") -> GroupPartitionStatus:
+        settled, out = part.settled(), part.locator.in_flight_sequences()
+        failed = [offset for offset, state in part.came_back().items() if state.failures and offset not in settled]
+        lag = _lag(group, part)
+        return GroupPartitionStatus(
+            lag.partition, lag.base, lag.end, lag.lag, lag.in_flight, lag.owners, holes=part.finished.holes,
+            ack_set_bytes=part.finished.encoded_size, waiting_retries=len(set(failed) - out), lost=part.lost,
+            oldest_message_age_seconds=self._sampler.first_messages.age(part), blocked=self._blocked(part),
+        )  # fmt: skip
+
+    def _retries(self, group: "Group") -> GroupRetries | None:
+        retries = group.retries
+        if retries is None:
+            return None
+        is_known = bool(retries.subscriptions)
+        return GroupRetries(
+            retries.depth, retries.in_flight, retries.delayed if is_known else None, retries.next_due,
+            self._sampler.first_messages.age(retries), self._blocked(retries),
+        )  # fmt: skip
+
+    def _blocked(self, source: "GroupPartition | RetryQueue") -> Blocked | None:
+        """Why a partition's messages, or the retries, cannot be dispatched."""
+        since = source.full_of_holes_since if isinstance(source, LaneSubscription) else None
+        if since is not None and source.subscriptions and source.depth > source.in_flight:
+            return Blocked("ack-set-full", self._broker.core.clock.monotonic() - since)
+        return blocked(self._broker, source)
+
+    def _member(self, group: "Group", status: MemberStatus) -> GroupMemberInfo:
+        member, now = group.members.get(status.id), self._broker.core.clock.monotonic()
+        children = member.children.values() if member else ()
+        held = [message.deadline for child in children for message in child.in_flight.values()]
+        return GroupMemberInfo(
+            status.id, status.static, status.room, status.connected,
+            connection=member.session.name if member and status.connected else None, since=status.since,
+            partitions=list(status.partitions), revoking=list(status.revoking),
+            in_flight=member.in_flight if member else None, prefetch=member.prefetch if member else None,
+            consume_timeout_seconds=member.consume_timeout if member else None,
+            lease_ends_seconds=max(min(held) - now, 0.0) if held else None,
+        )  # fmt: skip
+
+
+def _sources(group: "Group") -> "list[GroupPartition | RetryQueue]":
+    """What members are given messages of: partitions, and retries."""
+    return [*group.partitions, *([] if group.retries is None else [group.retries])]
+
+
+def _lag(group: "Group", part: "GroupPartition") -> PartitionLag:
+    number = part.partition.index
+    owners = list(group.coordinator.owners(number))
+    return PartitionLag(number, part.finished.base, part.partition.announced + 1, part.lag, part.in_flight, owners)
+
+
+def _counters(group: "Group") -> GroupCounters:
+    sources = _sources(group)
+    return GroupCounters(
+        delivered=sum([source.dispatched for source in sources]),
+        acknowledged=sum([source.dequeued for source in sources]),
+        redelivered=sum([source.redelivered for source in sources]),
+        timed_out=sum([source.timed_out for source in sources]),
+        late=group.late, stale=group.stale, fenced=group.fenced,
+        dead_lettered=sum([source.dead_lettered for source in sources]),
+        lost=sum([part.lost for part in group.partitions]),
+    )  # fmt: skip
+
+
+class PartitionAssignment(Status, frozen=True):
+    """The owners of a partition in the preview."""
+
+    partition: Annotated[int, doc("The number of the partition.")]
+    members: Annotated[list[str], doc("The members that would own it.")]
+    owners: Annotated[list[str], doc("The members that own it now.")]
+
+
+class Assignment(Status, frozen=True):
+    """The assignment of partitions in the preview."""
+
+    strategy: Annotated[str, doc("The strategy.")]
+    moved: Annotated[int, doc("How many partitions would change their owner.")]
+    partitions: Annotated[list[PartitionAssignment], doc("The partitions.")]
+
+
+class GroupDeleted(Status, frozen=True):
+    """The backlog of a group that was deleted."""
+
+    lag: Annotated[int, doc("The number of messages that the group had not finished.")]
+    retries: Annotated[int, doc("The number of messages in its retry lane.")]
+
+
+class ConsumerGroupManagement:
+    """Shows and changes a broker's consumer groups; an unknown name is an error."""
+
+    def __init__(self, management: Management) -> None:
+        self._broker = management.broker
+        self._groups = management.broker.groups
+        self.reader = ConsumerGroupReader(management.broker, management.sampler)
+
+    # Look.
+
+    def groups(self) -> Iterator[ConsumerGroupStatus]:
+        """All groups, by stream and name; each is looked at when it is asked for."""
+        ordered = sorted(self._groups.all(), key=lambda group: (group.definition.stream, group.name))
+        return (self.reader.status(group) for group in ordered)
+
+    @property
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self._groups.all())
+
+    def readers(self) -> Iterator[ConsumerGroupStatus]:
+        """All readers, in the order they came; each is looked at when it is asked for."""
+        return (self.reader.status(group) for group in list(self._groups.readers))
+
+    def group(self, stream: str, name: str) -> ConsumerGroupDetails:
+        return self.reader.details(self._groups.existing(stream, name))
+
+    def members(self, stream: str, name: str) -> list[GroupMemberInfo]:
+        """The members of a group, by id."""
+        return self.reader.members(self._groups.existing(stream, name))
+
+    def lag(self, stream: str, name: str) -> GroupLag:
+        return self.reader.lag(self._groups.existing(stream, name))
+
+    def progress(self, stream: str, name: str, offsets: Mapping[int, int]) -> GroupLag:
+        """Store the progress of an external reader: by partition, the first offset that it has not finished."""
+        broker = self._broker
+        return self.reader.lag(
+            note_progress(
+                broker.groups, broker.core.clock.now_ms(), broker.destinations.existing_stream(stream), name, offsets
+            )
+        )
+
+    def assign(self, stream: str, name: str, members: Sequence[Candidate], strategy: str | None = None) -> Assignment:
+        """Preview the assignment if a group had these members only, by a strategy or the group's own."""
+        group = self._groups.existing(stream, name)
+        if len({member.id for member in members}) < len(members):
+            raise InvalidArgument("two of the members have the same name", argument="members")
+        chosen = _strategy(strategy or group.policy.rebalance_strategy)
+        owners = {number: list(group.coordinator.owners(number)) for number in range(len(group.partitions))}
+        previous = {number: ids[0] for number, ids in owners.items() if ids}
+        rooms = rebalance_settings(group.policy).partition_rooms
+        target = assign(chosen, len(group.partitions), members, previous, rooms)
+        moved = [number for number, ids in target.items() if owners[number] and not set(owners[number]) <= set(ids)]
+        partitions = [PartitionAssignment(number, list(ids), owners[number]) for number, ids in target.items()]
+        return Assignment(str(chosen), len(moved), partitions)
+
+    # Change. What is told before is what is done.
+
+    def reset(
+        self, stream: str, name: str, start: Start, partition: int | None = None, *, dry_run: bool = False
+    ) -> list[PartitionChange]:
+        """Have a group go on from a position; as ``group_changes.reset``."""
+        return groups_module.reset(self._groups.existing(stream, name), start, partition, dry_run=dry_run)
+
+    def shift(
+        self, stream: str, name: str, by: int, partition: int | None = None, *, dry_run: bool = False
+    ) -> list[PartitionChange]:
+        """Have a group go on so many offsets further on or back; as ``group_changes.shift``."""
+        return groups_module.shift(self._groups.existing(stream, name), by, partition, dry_run=dry_run)
+
+    def skip(
+        self, stream: str, name: str, partition: int | None = None, *, dry_run: bool = False
+    ) -> list[PartitionChange]:
+        """Have a group be done with everything; as ``group_changes.skip``."""
+        return groups_module.skip(self._groups.existing(stream, name), partition, dry_run=dry_run)
+
+    def clone(self, stream: str, name: str, to: str, *, dry_run: bool = False) -> list[PartitionClone]:
+        """Make a group that begins where another one is; as ``group_changes.clone``."""
+        return groups_module.clone(self._groups.existing(stream, name), to, dry_run=dry_run)
+
+    def delete(self, stream: str, name: str, *, force: bool = False) -> GroupDeleted:
+        """Delete a group, with everything it remembers. The messages stay in their stream."""
+        group = self._groups.existing(stream, name)
+        deleted = GroupDeleted(group.lag, 0 if group.retries is None else group.retries.depth)
+        if force:
+            error = UnknownConsumerGroup(
+                f"the consumer group {group.name[:60]!r} was deleted", stream=stream[:60], group=group.name[:60]
+            )
+            dismiss_members(group, error)
+        self._groups.delete(group)
+        return deleted
+
+
+def _strategy(name: str) -> Strategy:
+    try:
+        return Strategy(name)
+    except ValueError as error:
+        text = f"{name[:60]!r} is not a strategy: write {', '.join(Strategy)}"
+        raise InvalidArgument(text, argument="strategy") from error

@@ -1,0 +1,441 @@
+"""The operator's door to queues. Between two steps of a large operation the caller lets the open commit end."""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Annotated, TypeVar
+
+from quire.broker.broker import Broker
+from quire.broker.core.subscription import Session, Subscription
+from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import Queue
+from quire.broker.routing.route import route_of
+from quire.broker.streams.groups.group import Group
+from quire.broker.topics.topic import Topic
+from quire.destination import Destination, DestinationKind, checked, written
+from quire.errors import (
+    DestinationExists,
+    DestinationInUse,
+    InvalidArgument,
+    ProducerHeld,
+    QuireError,
+    StoreError,
+    UnknownDestination,
+    UnknownGroup,
+)
+from quire.management.blocked import PAUSED_AT, Blocked, Consumer, HeldProducer, blocked, consumers, held_producers
+from quire.management.described import Status, counter, doc, gauge
+from quire.management.messages import (
+    ALL,
+    MAX_PAGE,
+    STEP,
+    STEP_BYTES,
+    UNRESTRICTED,
+    BrowsePage,
+    Choice,
+    Draft,
+    MessagePages,
+    MessageTransfer,
+    MessageViewer,
+    Places,
+    TransferRights,
+    check_limit,
+)
+from quire.management.overview import HistoryReader, OverviewReader
+from quire.management.sampling import Sampler
+from quire.management.tables import DestinationTables
+from quire.management.topology import Client, TopologyReader
+from quire.message import Message, unescape
+
+
+class QueueStatus(Status, frozen=True):
+    """A queue. Counters begin at zero when the broker starts; the others are exact at any time.
+
+    What is parked or delayed, and the groups, are known while the queue has consumers.
+    """
+
+    name: Annotated[str, doc("The name of the queue.")]
+    depth: Annotated[int, gauge("quire_queue_messages", "Messages in the queue, including those in flight.")]
+    in_flight: Annotated[int, gauge("quire_queue_in_flight_messages", "Messages in flight.")]
+    bytes: Annotated[int, gauge("quire_queue_bytes", "Size of the messages in bytes.")]
+    resident_bytes: Annotated[int, gauge("quire_queue_resident_bytes", "Memory of resident messages in bytes.")]
+    lanes: Annotated[int, doc("The number of lanes.")]
+    prioritized: Annotated[bool, doc("Whether messages of higher priority are delivered first.")]
+    grouped: Annotated[bool, doc("Whether messages of message groups were ever sent to the queue.")]
+    consumers: Annotated[int, gauge("quire_queue_consumers", "Consumers.")]
+    slow_consumers: Annotated[int, gauge("quire_queue_slow_consumers", "Slow consumers.")]
+    groups: Annotated[int, gauge("quire_queue_message_groups", "Message groups that have an owner.")]
+    parked_for_consumers: Annotated[
+        int, gauge("quire_queue_parked_messages", "Parked messages, by cause.", cause="consumer-busy")
+    ]
+    parked_for_groups: Annotated[
+        int, gauge("quire_queue_parked_messages", "Messages whose group's owner is busy.", cause="group-owner-busy")
+    ]
+    delayed: Annotated[int, gauge("quire_queue_delayed_messages", "Messages that wait for their redelivery.")]
+    next_due: Annotated[int | None, doc("When the next redelivery is due, in milliseconds since the epoch; or null.")]
+    enqueued: Annotated[int, counter("quire_queue_enqueued_messages", "Messages that were sent to the queue.")]
+    dequeued: Annotated[int, counter("quire_queue_dequeued_messages", "Messages that were acknowledged.")]
+    dispatched: Annotated[int, counter("quire_queue_dispatched_messages", "Deliveries to consumers.")]
+    redelivered: Annotated[int, counter("quire_queue_redelivered_messages", "Messages returned for redelivery.")]
+    expired: Annotated[int, counter("quire_queue_expired_messages", "Messages that expired.")]
+    dead_lettered: Annotated[
+        int, counter("quire_queue_dead_lettered_messages", "Messages that became dead letters, without duplicates.")
+    ]
+    suppressed: Annotated[
+        int, counter("quire_queue_suppressed_messages", "Dead letters that clients suppressed as duplicates.")
+    ]
+    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
+    out_rate: Annotated[float, doc("Messages that are acknowledged, per second, in the last seconds.")]
+    oldest_message_age_seconds: Annotated[
+        float | None, gauge("quire_queue_oldest_message_age_seconds", "Age of the first message, if known.", absent=0.0)
+    ]
+    paused: Annotated[bool, gauge("quire_queue_paused", "1 while the queue is paused.")]
+    blocked: Annotated[
+        Blocked | None, gauge("quire_queue_blocked_seconds", "For how long the queue has been blocked, by cause.")
+    ]
+    subscriptions: Annotated[list[Consumer], doc("The consumers, in the order of their subscriptions.")]
+    producers_held: Annotated[list[HeldProducer], doc("The held producers of the queue.")]
+
+
+class QueueStatusReader:
+    """Tells what is known of queues."""
+
+    def __init__(self, broker: "Broker", sampler: Sampler) -> None:
+        self._broker = broker
+        self._sampler = sampler
+
+    def status(self, queue: "LaneDispatch") -> QueueStatus:
+        name = queue.destination.name
+        parked, for_consumers = _parked(queue)
+        in_rate, out_rate = self._sampler.rates(queue)
+        next_due = min([lane.delayed.earliest for lane in queue.lanes if lane.delayed], default=None)
+        return QueueStatus(
+            name=name, depth=queue.depth, in_flight=queue.in_flight, bytes=queue.bytes,
+            resident_bytes=queue.memory.used, lanes=len(queue.lanes), prioritized=len(queue.lanes) > 1,
+            grouped=queue.grouped, consumers=len(queue.subscriptions),
+            slow_consumers=len([s for s in queue.subscriptions if s.full_since is not None]),
+            groups=len(queue.dispatcher.groups.groups), parked_for_consumers=for_consumers,
+            parked_for_groups=parked - for_consumers, delayed=sum([len(lane.delayed) for lane in queue.lanes]),
+            next_due=None if next_due is None else queue.core.wall.shown_ms(next_due),
+            enqueued=queue.enqueued, dequeued=queue.dequeued, dispatched=queue.dispatched,
+            redelivered=queue.redelivered, expired=queue.expired, dead_lettered=queue.dead_lettered,
+            suppressed=queue.suppressed, in_rate=in_rate, out_rate=out_rate,
+            oldest_message_age_seconds=self._sampler.first_messages.age(queue), paused=queue.paused,
+            blocked=blocked(self._broker, queue), subscriptions=consumers(self._broker, queue),
+            producers_held=held_producers(self._broker, name),
+        )  # fmt: skip
+
+
+def _parked(queue: "LaneDispatch") -> tuple[int, int]:
+    """How many messages wait for consumers that are there, and how many of them not for the owner of a group."""
+    parkings = [lane.parking for lane in queue.lanes]
+    for_consumers = sum([len(fifo) for parking in parkings for fifo in parking.matched.values()])
+    return sum([parking.count for parking in parkings]), for_consumers
+
+
+class GroupStatus(Status, frozen=True):
+    """A message group."""
+
+    name: Annotated[str, doc("The JMSXGroupID of the group.")]
+    connection: Annotated[str | None, doc("The address of the connection of its owner; null if it has none.")]
+    subscription: Annotated[str | None, doc("The subscription id of its owner.")]
+    in_flight: Annotated[int, doc("How many of its messages are in flight.")]
+    parked: Annotated[int, doc("How many of its messages are parked because the owner has no credit.")]
+    moving: Annotated[bool, doc("Whether it changes its owner when none of its messages is in flight any more.")]
+
+
+class GroupPage(Status, frozen=True):
+    """A part of a queue's groups, by name."""
+
+    groups: list[GroupStatus]
+    next: Annotated[str | None, doc("The after of the next page; null at the end.")]
+
+
+def group_page(queue: "Queue", after: str, limit: int) -> GroupPage:
+    """A page of a queue's groups behind a name: those that a consumer has, or whose messages wait in memory."""
+    owned = queue.dispatcher.groups.groups
+    names = owned.keys() | {name for lane in queue.lanes for name, fifo in lane.parking.groups.items() if fifo}
+    found = heapq.nsmallest(limit + 1, [name for name in names if name > after])
+    page = [_status(queue, name) for name in found[:limit]]
+    return GroupPage(page, page[-1].name if len(found) > limit else None)
+
+
+def _status(queue: "Queue", name: str) -> GroupStatus:
+    parked = sum([len(lane.parking.groups[name]) for lane in queue.lanes if name in lane.parking.groups])
+    group = queue.dispatcher.groups.groups.get(name)
+    if group is None:
+        return GroupStatus(name, None, None, 0, parked, False)
+    return GroupStatus(name, group.owner.session.name, group.owner.id, group.in_flight, parked, group.moving)
+
+
+def delete_queue(broker: Broker, name: str, *, force: bool = False) -> Iterator[int]:
+    """Purge a queue in steps, and then delete it; tells how many messages each step removed.
+
+    The purge lets the ledger know of each message. Without ``force``, a queue with consumers raises
+    ``DestinationInUse``, also one that gets a consumer meanwhile.
+    """
+    queue = broker.destinations.existing_queue(name)
+    _dismiss(queue, force)
+    yield from MessageTransfer(broker, queue, ALL)
+    if broker.queues.get(name) is queue:
+        _dismiss(queue, force)
+        rest = queue.depth
+        broker.destinations.delete_queue(queue)
+        yield rest
+
+
+def delete_topic(broker: Broker, name: str, *, force: bool = False) -> Iterator[int]:
+    """Delete a topic, with its durable subscriptions and their messages; tells how many were stored.
+
+    Without ``force``, a topic with consumers or durable subscriptions raises ``DestinationInUse``.
+    """
+    topic = broker.destinations.existing_topic(name)
+    consumers, durables = len(topic.subscriptions), len(topic.durables)
+    if (consumers or durables) and not force:
+        text = f"the topic {name!r} has consumers: {consumers}, durable subscriptions: {durables}"
+        raise DestinationInUse(text, name=name, consumers=consumers, durables=durables)
+    dismiss_consumers(topic, f"the topic {name!r} was deleted")
+    stored = topic.depth
+    broker.destinations.delete_topic(topic)
+    yield stored
+
+
+def _dismiss(queue: Queue, force: bool) -> None:
+    name = queue.destination.name
+    for subscription in list(queue.subscriptions):
+        subscription.leave_now()
+    if queue.subscriptions and not force:
+        count = len(queue.subscriptions)
+        raise DestinationInUse(f"the queue {name!r} has consumers: {count}", name=name, consumers=count)
+    dismiss_consumers(queue, f"the queue {name!r} was deleted")
+
+
+def dismiss_consumers(source: LaneDispatch | Topic, text: str) -> None:
+    """Disconnect all consumers of a queue, topic or durable subscription, and say why."""
+    for session in list(dict.fromkeys([subscription.session for subscription in source.subscriptions])):
+        session.fail(UnknownDestination(text, name=source.destination.name))
+    for subscription in list(source.subscriptions):
+        subscription.leave_now()
+
+
+class Confirmation(Session):
+    """Waits for the open commit: calls ``done`` once, with None when it is durable, or with the error if it failed."""
+
+    name = "management"
+
+    def __init__(self, done: Callable[[QuireError | None], None]) -> None:
+        self._done = done
+
+    def confirmed(self, receipts: list[bytes]) -> None:
+        self._done(None)
+
+    def fail(self, error: QuireError) -> None:
+        self._done(error)
+
+    def deliver(self, subscription: "Subscription", messages: list[Message], extra: bytes = b"") -> None:
+        """Never called: it has no subscriptions."""
+
+    def nothing_came(self, subscription: "Subscription") -> None:
+        """Never called: it has no subscriptions."""
+
+    def flush(self) -> None:
+        """Never called: it writes nothing."""
+
+    def resume(self) -> None:
+        """Never called: it is refused where a producer would be held."""
+
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Management:
+    """Looks at a broker's queues and changes them. All names may raise ``UnknownDestination``."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.sampler = Sampler(broker)  # looks at everything every few seconds, once it is started
+        self.pages = MessagePages(broker)
+        self.viewer = MessageViewer(broker)
+        self.overview = OverviewReader(broker, self.sampler)
+        self.history = HistoryReader(broker, self.sampler)
+        self.tables = DestinationTables(broker, self.sampler)
+        self.reader = QueueStatusReader(broker, self.sampler)  # tells the status of queues
+
+    def confirm(self, done: Callable[[QuireError | None], None]) -> None:
+        """Call ``done`` when the open commit is durable, or with its error: then its messages are refused."""
+        waiting = Confirmation(done)
+        self.broker.core.sent(waiting)
+        self.broker.core.confirm(waiting, [b""])
+
+    # Look.
+
+    def queues(self, after: str = "") -> Iterator[QueueStatus]:
+        """The queues behind a name, by name; each is looked at when it is asked for."""
+        return listed(self.broker, DestinationKind.QUEUE, self.broker.queues, after, self.reader.status)
+
+    def existing(self, name: str) -> Queue:
+        """The queue of a name."""
+        return self.broker.destinations.existing_queue(name)
+
+    def queue(self, name: str) -> QueueStatus:
+        return self.reader.status(self.broker.destinations.existing_queue(name))
+
+    def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
+        """A page of a queue's messages; as ``MessagePages.read``."""
+        return self.pages.read(self.broker.destinations.existing_queue(name), after, limit, wanted)
+
+    def topology(self, clients: Sequence[Client], focus: str, limit: int) -> TopologyReader:
+        """The picture of who sends where and who consumes, to be drawn step by step."""
+        return TopologyReader(self.broker, self.sampler, clients, focus, limit)
+
+    def store_size(self) -> tuple[int | None, int | None]:
+        """How many bytes are in use in the store's files, and how many are free in them; None if unreadable."""
+        try:
+            return self.broker.core.store.size(), self.broker.core.store.free()
+        except StoreError:  # the part that has to use the store tells of it
+            return None, None
+
+    def lane_count(self) -> int:
+        """How many lanes the destinations have."""
+        found = self.broker.destinations
+        own = [len(source.lanes) for known in (found.queues, found.topics) for source in known.values()]
+        return sum(own) + found.partitions
+
+    def record_count(self) -> int:
+        """How many records all destinations have, about."""
+        found = self.broker.destinations
+        depths = [source.depth for known in (found.queues, found.topics) for source in known.values()]
+        return sum(depths) + sum([stream.count for stream in found.streams.values()])
+
+    # Change.
+
+    def create(self, name: str) -> QueueStatus:
+        if name in self.broker.queues:
+            raise DestinationExists(f"the queue {name!r} already exists", name=name)
+        return self.reader.status(self.broker.queue(name))
+
+    def pause(self, name: str) -> QueueStatus:
+        """Stop a queue's deliveries, also over a restart; producers go on. A paused one stays as it is."""
+        queue = self.broker.destinations.existing_queue(name)
+        if not queue.paused:
+            self._set_paused(queue, {"paused": True, PAUSED_AT: self.broker.core.clock.now_ms()})
+        return self.reader.status(queue)
+
+    def resume(self, name: str) -> QueueStatus:
+        """Let a queue's deliveries go on."""
+        queue = self.broker.destinations.existing_queue(name)
+        if queue.paused:
+            self._set_paused(queue, {})
+            queue.wake()
+        return self.reader.status(queue)
+
+    def _set_paused(self, queue: Queue, pause: dict[str, object]) -> None:
+        kept = {name: value for name, value in queue.stored.settings.items() if name not in ("paused", PAUSED_AT)}
+        queue.paused = bool(pause)
+        queue.stored = queue.stored._replace(settings=kept | pause)
+        self.broker.core.change_destination(queue.stored.id, queue.stored)
+
+    def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
+        """Purge a queue in steps, and then delete it."""
+        return delete_queue(self.broker, name, force=force)
+
+    # Message groups.
+
+    def groups(self, name: str, after: str = "", limit: int = MAX_PAGE) -> GroupPage:
+        """A page of a queue's message groups, by name."""
+        check_limit(limit)
+        return group_page(self.broker.destinations.existing_queue(name), after, limit)
+
+    def close_group(self, name: str, group: str) -> None:
+        """Take a message group from its owner; messages in flight stay there, so two consumers may have some."""
+        queue = self.broker.destinations.existing_queue(name)
+        if queue.dispatcher.groups.owner(group) is None:
+            raise UnknownGroup(f"no consumer of {name!r} has the group {group[:100]!r}", queue=name, group=group[:100])
+        queue.dispatcher.groups.close(group)
+        queue.wake()
+
+    # Messages.
+
+    def send(
+        self, name: str, draft: Draft, count: int = 1, kind: DestinationKind = DestinationKind.QUEUE, sender: str = ""
+    ) -> Iterator[list[str]]:
+        """Send a message some times, in steps of message ids. If a limit is reached, what earlier steps sent stays."""
+        broker = self.broker
+        headers = draft.send_headers(checked(kind, name), broker.core.settings.stomp)
+        step = max(1, min(STEP, STEP_BYTES // (len(draft.body) + 1)))
+        for sent in range(0, count, step):
+            self._check_room(name, draft.persistent)
+            route = route_of(broker.routing, headers, sender=sender)
+            stamp = b"\ntimestamp:%d\n" % broker.core.clock.now_ms()
+            ids = [b"%d" % broker.core.next_message_id() for _ in range(min(step, count - sent))]
+            for id in ids:
+                content = b"".join((broker.core.id_prefix, id, stamp, route.lines, draft.body))
+                route.target.send(content, route.expiration, route.priority, route.persistent)
+            prefix = unescape(broker.core.id_prefix.removeprefix(b"message-id:")).decode()
+            yield [prefix + id.decode() for id in ids]
+
+    def _check_room(self, name: str, persistent: bool) -> None:
+        broker = self.broker
+        if persistent and broker.core.store_error is not None:
+            raise broker.core.store_error
+        if cause := broker.core.hold_cause(stored=persistent):
+            raise ProducerHeld(
+                f"the broker accepts no messages for {name}: {cause}", cause=str(cause), destination=name
+            )
+
+    def purge(self, name: str, choice: Choice = ALL, *, counts: bool = False) -> MessageTransfer:
+        """Remove messages that are not in flight, in steps; or only count them. Without a choice no content is read."""
+        return MessageTransfer(self.broker, self.existing(name), choice, counts=counts)
+
+    def move(
+        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights = UNRESTRICTED, *, counts: bool = False
+    ) -> MessageTransfer:
+        """Move messages that are not in flight, oldest first, in steps; ``to`` is a queue's name or ``topic://NAME``."""
+        source, places = self._places(name, _elsewhere(name, to), rights)
+        return MessageTransfer(self.broker, source, choice, None if counts else places, counts=counts)
+
+    def copy(
+        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights = UNRESTRICTED, *, counts: bool = False
+    ) -> MessageTransfer:
+        """As ``move``, but the messages stay in their queue as well; those in flight are copied too."""
+        source, places = self._places(name, _elsewhere(name, to), rights)
+        return MessageTransfer(self.broker, source, choice, None if counts else places, copies=True, counts=counts)
+
+    def redrive(
+        self, name: str, choice: Choice = ALL, to: str | None = None, rights: TransferRights = UNRESTRICTED, *,
+        counts: bool = False,
+    ) -> MessageTransfer:  # fmt: skip
+        """Send dead letters back where they came from, or elsewhere, oldest first, in steps. Other messages stay."""
+        destination = None if to is None else _elsewhere(name, to)
+        source, places = self._places(name, destination, rights, redrives=True, counts=counts)
+        return MessageTransfer(self.broker, source, choice, places, counts=counts)
+
+    def _places(
+        self, name: str, to: Destination | None, rights: TransferRights, *, redrives: bool = False, counts: bool = False
+    ) -> tuple[Queue, Places]:
+        source, text = self.existing(name), None if to is None else f"/{to.kind}/{to.name}"
+        return source, Places(self.broker, source, rights, text, redrives=redrives, counts=counts)
+
+
+def _elsewhere(name: str, to: str) -> Destination:
+    """Where messages of a queue go; not to where they are."""
+    destination = written(to)
+    if destination == Destination(DestinationKind.QUEUE, name):
+        raise InvalidArgument(f"the messages are in {to!r} already", argument="to")
+    return destination
+
+
+def listed(
+    broker: Broker, kind: DestinationKind, known: Mapping[str, T], after: str, status: Callable[[T], S]
+) -> Iterator[S]:
+    """The destinations of a kind behind a name; each is looked at when it is asked for, if it is still there."""
+    for name in broker.destinations.names(kind, after):
+        if found := known.get(name):
+            yield status(found)
+
+
+def dismiss_members(group: Group, error: QuireError) -> None:
+    """Disconnect all members of a consumer group, and say why; none is awaited."""
+    for member in list(group.members.values()):
+        member.session.fail(error)
+        group.leave(member, str(error))

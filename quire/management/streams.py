@@ -1,0 +1,459 @@
+"""The operator's door to streams: what is known of one and its messages; create, delete, read, find, pin."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+
+from quire.broker.queues.browsing import text_of
+from quire.broker.queues.queue import Queue
+from quire.broker.streams.lookup import Found, GroupState, Lookup, MessageState, Place, dead_letters, states_of
+from quire.broker.streams.partition import Start, StartKind
+from quire.broker.streams.pull import PullMembers
+from quire.broker.streams.stream import RangeRead, read_range
+from quire.destination import DestinationKind
+from quire.errors import (
+    DataLost,
+    DestinationExists,
+    DestinationInUse,
+    InvalidArgument,
+    UnknownDestination,
+    UnknownMessage,
+)
+from quire.management.described import Status, counter, doc, gauge
+from quire.management.queues import Management, dismiss_members, listed
+from quire.management.sampling import Sampler
+from quire.store.base import LaneState, StoreReader
+from quire.store.positions import Extent, extent, time_from, timestamp_of
+
+if TYPE_CHECKING:
+    from quire.broker.broker import Broker
+    from quire.broker.streams.groups.group import Group
+    from quire.broker.streams.stream import Stream
+    from quire.message import Message
+
+
+class StreamStatus(Status, frozen=True):
+    """A stream. ``appended`` begins at zero when the broker starts; the others are exact at any time."""
+
+    name: Annotated[str, doc("The name.")]
+    partitions: Annotated[int, gauge("quire_stream_partitions", "Partitions.")]
+    records: Annotated[int, gauge("quire_stream_messages", "Messages in the stream.")]
+    bytes: Annotated[int, gauge("quire_stream_bytes", "Size of the messages in bytes.")]
+    resident_bytes: Annotated[int, gauge("quire_stream_resident_bytes", "Memory of resident messages in bytes.")]
+    appended: Annotated[int, counter("quire_stream_appended_messages", "Messages that were sent to the stream.")]
+    groups: Annotated[int, gauge("quire_stream_consumer_groups", "Consumer groups.")]
+    members: Annotated[int, gauge("quire_stream_members", "Members of groups, connected or awaited.")]
+    readers: Annotated[int, gauge("quire_stream_readers", "Readers.")]
+    pins: Annotated[int, gauge("quire_stream_pins", "Pins.")]
+    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
+    out_rate: Annotated[float, doc("Messages that all groups acknowledge, per second, in the last seconds.")]
+
+
+class PartitionExtent(Status, frozen=True):
+    """The offsets of a partition that can be read."""
+
+    partition: Annotated[int, doc("The number of the partition.")]
+    earliest: Annotated[int, doc("The offset of the first message; the end if there is none.")]
+    end: Annotated[int, doc("The end: no message has this offset or a higher one.")]
+    records: Annotated[int, doc("The number of messages.")]
+    bytes: Annotated[int, doc("The size of the messages in bytes.")]
+
+
+class PartitionOffsets(PartitionExtent, frozen=True):
+    """The offsets of a partition that can be read, and of a start position."""
+
+    offset: Annotated[int | None, doc("The offset of the requested start position; null if none was requested.")] = None
+
+
+class PartitionStatus(PartitionExtent, frozen=True):
+    """A partition."""
+
+    lane: Annotated[int, doc("The number of the lane in the store.")]
+    gaps: Annotated[int, doc("How many offsets have no message: it was removed, or its commit failed.")]
+    oldest_timestamp: Annotated[int | None, doc("When the first message was sent, in ms since the epoch; or null.")]
+    newest_timestamp: Annotated[int | None, doc("When the last message was sent, in ms since the epoch; or null.")]
+
+
+class StreamGroup(Status, frozen=True):
+    """A consumer group of a stream."""
+
+    name: Annotated[str, doc("The name.")]
+    order: Annotated[str, doc("The order: concurrent, key-ordered or orderly.")]
+    members: Annotated[int, doc("The number of members, including those that the group waits for.")]
+    lag: Annotated[int, doc("The number of messages that the group has not finished, without retries; exact.")]
+    in_flight: Annotated[int, doc("The number of messages in flight to members, including retries.")]
+    retries: Annotated[int | None, doc("The number of messages in the retry lane; null if retries wait in place.")]
+
+
+class StreamPin(Status, frozen=True):
+    """A pin."""
+
+    name: Annotated[str, doc("The name.")]
+    offsets: Annotated[dict[int, int], doc("The first offset that the pin keeps, by partition.")]
+    until: Annotated[int, doc("When the pin ends, in milliseconds since the epoch.")]
+
+
+class StreamPolicy(Status, frozen=True):
+    """The settings of a stream's policy for retention and consumer groups, by the names of the settings."""
+
+    partition_key_header: Annotated[str, doc("The header whose value determines the partition.")]
+    retention_time: Annotated[float, doc("How long the stream keeps a message, in seconds; -1 for no limit.")]
+    retention_bytes: Annotated[int, doc("How many bytes of messages the stream keeps; 0 for no limit.")]
+    retention_groups_done: Annotated[bool, doc("Whether a message is removed when all groups have finished it.")]
+    consume_timeout: Annotated[float, doc("How long a member may keep a message before it is retried, in seconds.")]
+    retry: Annotated[str, doc("Where failed messages wait.")]
+    retry_maximum: Annotated[int, doc("How often a failed message is retried; -1 for no limit.")]
+    rebalance_strategy: Annotated[str, doc("The strategy that assigns partitions to members.")]
+    member_grace: Annotated[float, doc("How long a static member may be disconnected, in seconds.")]
+
+
+class StreamDetails(Status, frozen=True):
+    """The details of a stream."""
+
+    name: Annotated[str, doc("The name.")]
+    records: Annotated[int, doc("The number of messages.")]
+    bytes: Annotated[int, doc("The size of the messages in bytes.")]
+    resident_bytes: Annotated[int, doc("The memory of resident messages in bytes.")]
+    appended: Annotated[int, doc("The number of messages sent to the stream since the broker started.")]
+    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
+    out_rate: Annotated[float, doc("Messages that all groups acknowledge, per second, in the last seconds.")]
+    readers: Annotated[int, doc("The number of readers.")]
+    policy: Annotated[StreamPolicy, doc("The policy of the stream.")]
+    partitions: Annotated[list[PartitionStatus], doc("The partitions.")]
+    groups: Annotated[list[StreamGroup], doc("The consumer groups, by name.")]
+    pins: Annotated[list[StreamPin], doc("The pins, by name.")]
+
+
+class StreamMessage(Status, frozen=True):
+    """A message of a stream."""
+
+    partition: Annotated[int, doc("The number of the partition.")]
+    offset: Annotated[int, doc("The offset in the partition.")]
+    id: Annotated[str, doc("The message id.")]
+    timestamp: Annotated[int, doc("When the message was sent, in milliseconds since the epoch.")]
+    size: Annotated[int, doc("The size of headers and body, in bytes.")]
+    headers: Annotated[dict[str, str], doc("The headers.")]
+    body: Annotated[str, doc("The body as text, or as base64 if it is not UTF-8.")]
+    body_encoding: Annotated[Literal["text", "base64"], doc("The encoding of the body.")]
+
+
+def described(partition: int, offset: int, message: "Message") -> StreamMessage:
+    """What is told of a message, or of a retry of it."""
+    text, encoding = text_of(message.body)
+    return StreamMessage(
+        partition, offset, message.id, timestamp_of(message), message.size, message.headers(), text, encoding
+    )
+
+
+class StreamInfoReader:
+    """Tells what is known of streams."""
+
+    def __init__(self, broker: "Broker", sampler: Sampler) -> None:
+        self._broker = broker
+        self._sampler = sampler
+
+    def status(self, stream: "Stream") -> StreamStatus:
+        """The counts of a stream; the store is not read."""
+        groups = stream.groups.values()
+        in_rate, out_rate = self._sampler.rates(stream)
+        return StreamStatus(
+            name=stream.destination.name, partitions=len(stream.partitions), records=stream.count,
+            bytes=stream.stored_bytes, resident_bytes=stream.memory.used, appended=stream.enqueued, groups=len(groups),
+            members=sum([len(group.coordinator.members) for group in groups]), readers=len(self._readers(stream)),
+            pins=len(self.pins(stream)), in_rate=in_rate, out_rate=out_rate,
+        )  # fmt: skip
+
+    def _readers(self, stream: "Stream") -> "list[Group]":
+        return [reader for reader in self._broker.groups.readers if reader.stream is stream]
+
+    def details(self, stream: "Stream") -> StreamDetails:
+        """All that is known of a stream; the store may not be readable."""
+        policy = stream.policy
+        in_rate, out_rate = self._sampler.rates(stream)
+        return StreamDetails(
+            name=stream.destination.name, records=stream.count, bytes=stream.stored_bytes,
+            resident_bytes=stream.memory.used, appended=stream.enqueued, in_rate=in_rate, out_rate=out_rate,
+            readers=len(self._readers(stream)),
+            policy=msgspec.convert(policy, StreamPolicy, from_attributes=True),
+            partitions=self.partitions(stream),
+            groups=[_group(group) for _, group in sorted(stream.groups.items())],
+            pins=self.pins(stream),
+        )  # fmt: skip
+
+    def partitions(self, stream: "Stream") -> list[PartitionStatus]:
+        """The partitions of a stream, all at one moment. Where nothing was ever sent, nothing is read."""
+        if all([partition.next_sequence == 1 for partition in stream.partitions]):
+            new = Extent.of(LaneState())
+            return [PartitionStatus(p.index, *new, p.lane, 0, None, None) for p in stream.partitions]
+        with self._broker.core.store.snapshot() as reader:
+            return [_partition(reader, index, lane) for index, lane in enumerate(stream.stored.lanes)]
+
+    def offsets(self, stream: "Stream", start: Start | None) -> list[PartitionOffsets]:
+        """What of each partition can be read, and where a start position is in it, all at one moment."""
+        now = self._broker.core.clock.now_ms()
+        with self._broker.core.store.snapshot() as reader:
+            return [
+                PartitionOffsets(
+                    index, *extent(reader, lane), None if start is None else start.offset(reader, lane, now)
+                )
+                for index, lane in enumerate(stream.stored.lanes)
+            ]
+
+    def pins(self, stream: "Stream") -> list[StreamPin]:
+        """The pins of a stream that have not ended, by name."""
+        now = self._broker.core.clock.now_ms()
+        pins = sorted(stream.pins.by_name.items())
+        return [StreamPin(name, pin.offsets, pin.until) for name, pin in pins if pin.until > now]
+
+
+def _partition(reader: StoreReader, index: int, lane: int) -> PartitionStatus:
+    here, tail = extent(reader, lane), reader.lane_state(lane).tail
+    return PartitionStatus(
+        index, *here, lane, gaps=here.end - here.earliest - here.records,
+        oldest_timestamp=time_from(reader, lane, here.earliest) if here.records else None,
+        newest_timestamp=time_from(reader, lane, tail) if here.records else None,
+    )  # fmt: skip
+
+
+def _group(group: "Group") -> StreamGroup:
+    retries = group.retries
+    in_flight = sum([part.in_flight for part in group.partitions])
+    return StreamGroup(
+        name=group.name, order=group.definition.order, members=len(group.coordinator.members), lag=group.lag,
+        in_flight=in_flight + (0 if retries is None else retries.in_flight),
+        retries=None if retries is None else retries.depth,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which messages of a stream are looked for: by id, or by offset, or all of a key, of a time, or of both."""
+
+    id: str | None = None  # the message id
+    partition: int | None = None  # the partition of an offset
+    offset: int | None = None  # the offset
+    key: str | None = None  # the value of the header ``key``, or of the one that determines the partition
+    since: int = 0  # when the time begins, in milliseconds since the epoch
+    until: int | None = None  # where it ends: the first time that is not in it; None for now
+    limit: int = 100  # how many at the most
+    with_dead_letters: bool = False  # whether the dead letter queues are searched for them too
+
+
+class FoundMessage(Status, frozen=True):
+    """A message that was found, and its state."""
+
+    message: Annotated[StreamMessage, doc("The message.")]
+    groups: Annotated[list[GroupState], doc("The state of the message in each consumer group.")]
+    dead_letters: Annotated[list[str] | None, doc("The groups with a dead letter of it; null if not searched.")]
+
+
+class StreamSearch:
+    """One search. Iterate over it: each step does a bounded amount of work, and others have their turn in between."""
+
+    def __init__(self, stream: "Stream", wanted: Wanted, queues: Mapping[str, Queue]) -> None:
+        self.found: list[FoundMessage] = []  # what was found, when the search is through
+        self.whole = False  # whether it has seen everything there was to see
+        self._stream = stream
+        self._wanted = wanted
+        self._queues = queues
+        lookup = Lookup(stream)
+        self.damaged = lookup.damaged  # partition and offset of damaged messages that it came to and passed over
+        self._steps = _steps(lookup, wanted, stream.core.clock.now_ms())
+
+    def __iter__(self) -> Iterator[None]:
+        messages: list[Found] = []
+        for step in self._steps:
+            messages += step
+            if len(messages) > self._wanted.limit:
+                break
+            yield
+        else:
+            self.whole = True
+        states: dict[Place, list[GroupState]] = {}
+        for partition, message in messages[: self._wanted.limit]:
+            states[partition, message.sequence] = states_of(self._stream, partition, message.sequence)
+            yield
+        dead_lettered: dict[Place, list[str]] = {place: [] for place in states}
+        if self._wanted.with_dead_letters:
+            yield from self._look_for_dead_letters(states, dead_lettered)
+        for partition, message in messages[: self._wanted.limit]:
+            place = (partition, message.sequence)
+            letters = dead_lettered[place] if self._wanted.with_dead_letters else None
+            self.found.append(FoundMessage(described(*place, message), states[place], letters))
+
+    def _look_for_dead_letters(
+        self, states: dict[Place, list[GroupState]], dead_lettered: dict[Place, list[str]]
+    ) -> Iterator[None]:
+        """Note which groups have a dead letter of which messages."""
+        for group in list(self._stream.groups.values()):
+            done = GroupState(group.name, MessageState.DONE)
+            places = {place for place, known in states.items() if done in known}
+            queue = self._queues.get(group.policy.dead_letter_queue)
+            for step in dead_letters(group, queue, places) if places else ():
+                for place in step:
+                    dead_lettered[place].append(group.name)
+                yield
+
+
+def _steps(lookup: Lookup, wanted: Wanted, now: int) -> Iterator[list[Found]]:
+    by_place = wanted.offset is not None
+    if by_place is not (wanted.partition is not None) or (by_place and wanted.id is not None):
+        raise InvalidArgument("give an id, or a partition and an offset, or a key or a time", argument="id")
+    if wanted.id is not None:
+        return lookup.by_id(wanted.id)
+    if wanted.partition is not None and wanted.offset is not None:
+        found = lookup.at(wanted.partition, wanted.offset)
+        if found is None:
+            text = f"partition {wanted.partition} has no message at offset {wanted.offset}"
+            raise UnknownMessage(text, partition=wanted.partition, offset=wanted.offset)
+        return iter([[found]])
+    until = now + 1 if wanted.until is None else wanted.until
+    return lookup.by_time(wanted.since, until) if wanted.key is None else lookup.by_key(wanted.key, wanted.since, until)
+
+
+MAX_READ_BYTES = 16 << 20
+"""How many bytes of messages one read of a range brings, if one message is not larger."""
+
+
+class StreamRange(Status, frozen=True):
+    """The result of a range read."""
+
+    messages: Annotated[list[StreamMessage], doc("The messages, in order.")]
+    first: Annotated[int, doc("The offset at which the read began.")]
+    next: Annotated[int, doc("The offset at which to continue; equal to ``until`` at the end of the range.")]
+    until: Annotated[int, doc("The end of the range: the offset after its last one.")]
+    earliest: Annotated[int, doc("The offset of the partition's first message at that moment.")]
+    end: Annotated[int, doc("The end of the partition at that moment.")]
+    cut: Annotated[bool, doc("Whether the range begins before ``earliest``: its first messages were removed.")]
+    missing: Annotated[int, doc("How many of the offsets that were read have no message.")]
+
+
+class StreamManagement:
+    """Shows and changes a broker's streams; ``pull`` has the members that pull, ``reader`` tells the status."""
+
+    def __init__(self, management: Management) -> None:
+        self._broker = management.broker
+        self.reader = StreamInfoReader(management.broker, management.sampler)
+        self.pull = PullMembers(management.broker.destinations, management.broker.groups)
+
+    # Look.
+
+    def streams(self, after: str = "") -> Iterator[StreamStatus]:
+        """The streams behind a name, by name; each is looked at when it is asked for."""
+        known = self._broker.destinations.streams
+        return listed(self._broker, DestinationKind.STREAM, known, after, self.reader.status)
+
+    def stream(self, name: str) -> StreamDetails:
+        return self.reader.details(self.existing(name))
+
+    def offsets(self, name: str, start: Start | None = None) -> list[PartitionOffsets]:
+        """What of each partition can be read, all at one moment; as ``StreamInfoReader.offsets``."""
+        return self.reader.offsets(self.existing(name), start)
+
+    def existing(self, name: str) -> "Stream":
+        """The stream of a name."""
+        return self._broker.destinations.existing_stream(name)
+
+    # Change.
+
+    def create(self, name: str, partitions: int | None = None) -> StreamDetails:
+        if name in self._broker.destinations.streams:
+            raise DestinationExists(f"the stream {name!r} already exists", name=name)
+        return self.reader.details(self._broker.destinations.create_stream(name, partitions))
+
+    def add_partitions(self, name: str, count: int) -> StreamDetails:
+        """Give a stream more partitions. Keys may go to other partitions from then on."""
+        stream = self.existing(name)
+        self._broker.destinations.add_partitions(stream, count)
+        return self.reader.details(stream)
+
+    def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
+        """Delete a stream, with its consumer groups and all messages; tells how many there were."""
+        stream = self.existing(name)
+        readers = [reader for reader in self._broker.groups.readers if reader.stream is stream]
+        members = sum([len(group.coordinator.members) for group in stream.groups.values()])
+        if (members or readers) and not force:
+            text = f"the stream {name!r} has members of groups: {members}, readers: {len(readers)}"
+            raise DestinationInUse(text, name=name, members=members, readers=len(readers))
+        for group in [*stream.groups.values(), *readers]:
+            dismiss_members(group, UnknownDestination(f"the stream {name!r} was deleted", name=name))
+        records = stream.count
+        self._broker.destinations.delete_stream(stream)
+        yield records
+
+    # Pins.
+
+    def pin(
+        self, name: str, pin: str, time_to_live: float, *, offsets: Mapping[int, int] | None = None,
+        start: Start | None = None,
+    ) -> StreamPin:  # fmt: skip
+        """Pin messages for some seconds, from offsets or a start position on; without both, all that the stream has."""
+        stream = self.existing(name)
+        if offsets is not None and start is not None:
+            raise InvalidArgument("give offsets or start, not both", argument="start")
+        if offsets is None:
+            found = self.reader.offsets(stream, start or Start(StartKind.EARLIEST))
+            offsets = {row.partition: row.earliest if row.offset is None else row.offset for row in found}
+        made = stream.pins.set(pin, offsets, round(time_to_live * 1000))
+        return StreamPin(pin, made.offsets, made.until)
+
+    def pins(self, name: str) -> list[StreamPin]:
+        """The pins of a stream that have not ended, by name."""
+        return self.reader.pins(self.existing(name))
+
+    def release(self, name: str, pin: str) -> None:
+        if not self.existing(name).pins.release(pin):
+            raise InvalidArgument(f"the stream {name!r} has no pin {pin[:60]!r}", argument="pin")
+
+    # Read.
+
+    def read(
+        self, name: str, partition: int, start: str = "earliest", until: int | None = None, *, limit: int = 100,
+        max_bytes: int = 1 << 20, strict: bool = False,
+    ) -> StreamRange:  # fmt: skip
+        """Read from ``start`` (offset or position) to before ``until``; ``strict`` refuses a cut range."""
+        lane = self._lane(name, partition)
+        first, end = self._first(lane, start)
+        found = read_range(
+            self._broker.core.store, lane, first, end if until is None else until, max_messages=limit,
+            max_bytes=min(max_bytes, MAX_READ_BYTES),
+        )  # fmt: skip
+        if strict and found.is_cut:
+            earliest = found.extent.earliest
+            text = (
+                f"messages of partition {partition} of {name!r} were removed from offset {first} to before {earliest}"
+            )
+            raise DataLost(text, name=name, partition=partition, first=first, earliest=earliest)
+        return _range(partition, found)
+
+    def _lane(self, name: str, partition: int) -> int:
+        lanes = self.existing(name).stored.lanes
+        if not 0 <= partition < len(lanes):
+            text = f"partition is {partition}: {name} has partitions 0 to {len(lanes) - 1}"
+            raise InvalidArgument(text, argument="partition")
+        return lanes[partition]
+
+    def _first(self, lane: int, start: str) -> tuple[int, int]:
+        """Where a read begins, and the partition's end. An offset stands for itself, even if its message is gone."""
+        with self._broker.core.store.snapshot() as reader:
+            position = Start.parse(f"offset={start}" if start.isdecimal() else start)
+            end = extent(reader, lane).end
+            if position.kind is StartKind.OFFSET:
+                return position.value, end
+            return position.offset(reader, lane, self._broker.core.clock.now_ms()), end
+
+    # Find.
+
+    def find(self, name: str, wanted: Wanted) -> StreamSearch:
+        """A search for messages, and for what became of them in each consumer group, to be driven step by step."""
+        return StreamSearch(self.existing(name), wanted, self._broker.queues)
+
+
+def _range(partition: int, found: RangeRead) -> StreamRange:
+    return StreamRange(
+        messages=[described(partition, message.sequence, message) for message in found.messages], first=found.first,
+        next=found.next, until=found.until, earliest=found.extent.earliest, end=found.extent.end, cut=found.is_cut,
+        missing=found.missing,
+    )  # fmt: skip

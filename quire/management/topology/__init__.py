@@ -1,1 +1,0 @@
-"""The picture of who sends where, and who consumes."""
