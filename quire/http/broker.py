@@ -15,7 +15,7 @@ from quire.errors import InvalidArgument
 from quire.http.actions import Started
 from quire.http.endpoint import FREE, MONITOR, OPERATE, USER, Call, Endpoint, Fields, Number, PageLimit
 from quire.http.recent_events import LoggedEvent
-from quire.http.verification.store_verification import Verification
+from quire.http.verification import Verification
 from quire.management.blocked import HeldProducer, held_producers
 from quire.management.described import Status, doc, gauge
 from quire.management.overview import DiskSpace, HistoryPoints, Overview, Process, Use, disk_space

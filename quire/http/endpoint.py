@@ -26,7 +26,7 @@ from quire.http.cluster_door import ClusterDoor
 from quire.http.console_launcher import ConsoleLauncher
 from quire.http.operations import Confirmations, Operation, Operations, RequestMemory
 from quire.http.recent_events import RecentEvents
-from quire.http.verification.store_verification import StoreVerification
+from quire.http.verification import StoreVerification
 from quire.logs import event
 from quire.management.bulk import BulkManagement
 from quire.management.consumer_groups import ConsumerGroupManagement

@@ -10,7 +10,7 @@ from quire.http.bulk.launcher import Launcher
 from quire.http.endpoint import Endpoint, Fields
 from quire.http.operations import Operation
 from quire.http.users import CheckQuery
-from quire.http.verification.store_verification import StoreVerification
+from quire.http.verification import StoreVerification
 from quire.http.writes import StageQuery
 from tests.unit.broker.harness import letter
 from tests.unit.http.conftest import Api, prepare

@@ -1,7 +1,11 @@
-"""Checks the store of a running broker, as an operation in the background."""
+"""Checks the store of a running broker, as an operation in the background, in a process of its own.
+
+The process is ``python -m quire.http.verification``: it writes its progress and what it finds as JSON lines.
+"""
 
 import asyncio
 import contextlib
+import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from typing import Annotated
@@ -9,18 +13,29 @@ from typing import Annotated
 import msgspec
 
 from quire.clock import Clock
-from quire.errors import IllegalState, InvalidArgument, StoreError
+from quire.errors import IllegalState, InvalidArgument, QuireError, StoreError
 from quire.http.operations import Operation
-from quire.http.verification.report import Report
 from quire.logs import event
 from quire.management.described import doc
 from quire.server.child_environment import child_environment
+
+NICENESS = 10
+"""How much less than the broker the check counts for the processor."""
 
 MOST_SHOWN = 20
 """How many findings are kept."""
 
 LOOK = 0.5
 """How often the check looks whether it is cancelled, in seconds."""
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A line of it."""
+
+    records: int  # how many records it has checked so far
+    finding: str = ""  # something that is wrong
+    error: str = ""  # why the check ended early
+    ended: bool = False  # whether it is through
 
 
 class Verification(msgspec.Struct, frozen=True):
@@ -95,3 +110,36 @@ class StoreVerification:
             return await asyncio.wait_for(process.stdout.readline(), LOOK)
         except TimeoutError:
             return None
+
+
+def main() -> None:
+    """Check the store whose URL is on standard input. It ends when the broker does not read its output any more."""
+    from quire.store.maintenance.open_store import open_for_reading
+    from quire.store.maintenance.verify import verify
+
+    os.nice(NICENESS)
+    records = 0
+
+    def write(report: Report) -> None:
+        sys.stdout.buffer.write(msgspec.json.encode(report) + b"\n")
+        sys.stdout.buffer.flush()
+
+    def progress(count: int) -> None:
+        nonlocal records
+        records += count
+        write(Report(records))
+
+    try:
+        with open_for_reading(sys.stdin.readline().strip()) as (store, maintenance):
+            for finding in verify(store, maintenance, progress):
+                place = finding.destination or f"lane {finding.lane}"
+                write(Report(records, f"{place}: {finding.problem}: {finding.text}"))
+        write(Report(records, ended=True))
+    except BrokenPipeError:
+        sys.exit(1)
+    except QuireError as error:
+        write(Report(records, error=str(error)))
+
+
+if __name__ == "__main__":
+    main()

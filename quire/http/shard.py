@@ -1,4 +1,4 @@
-"""Runs shards: a broker of a cluster starts this, with a socket."""
+"""Runs shards: a broker of a cluster starts this as a process, with a socket."""
 
 import socket
 import sys

@@ -1,1 +1,0 @@
-"""The process of a shard, with its HTTP API."""
