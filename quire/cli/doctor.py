@@ -26,7 +26,7 @@ from quire.errors import QuireError, StoreOutdated, StoreTooNew
 from quire.settings import Settings, broker_file, load, security_file, split_address, store_url
 from quire.store.maintenance.kept_backups import KeptBackups
 from quire.store.maintenance.open_store import open_for_reading
-from quire.store.urls import shown, store_exists, store_path
+from quire.store.urls import shown, store_exists, store_path, stores_of
 from quire.units import format_size
 
 SIGNS = {"ok": "ok      ", "note": "note    ", "warning": "WARNING ", "problem": "PROBLEM "}
@@ -222,16 +222,20 @@ class Examination:
             yield Finding("disk", "warning", f"only {nodes.f_favail} inodes are free", "Remove small files.")
 
     def _store(self) -> Iterator[Finding]:
-        place = shown(self._url)
         if self._url == "memory:":
             text = "messages are in memory only, and lost with the process"
             yield Finding("store", "note", text, "Unset store.url to keep them.")
             return
+        for url in stores_of(self._url):
+            yield from self._one_store(url)
+
+    def _one_store(self, url: str) -> Iterator[Finding]:
+        place = shown(url)
         try:
-            if not store_exists(self._url):
+            if not store_exists(url):
                 yield Finding("store", "note", f"there is none at {place} yet; the broker creates it")
                 return
-            with open_for_reading(self._url) as (store, maintenance):
+            with open_for_reading(url) as (store, maintenance):
                 count = len(store.destinations())
                 yield Finding("store", "ok", f"{place} can be read; it has {count} destinations")
                 yield from [Finding("database", *notice) for notice in maintenance.surroundings()]

@@ -12,8 +12,9 @@ import click
 
 from quire import migrations
 from quire.cli.output import Output, columns, confirm, messages, on_terminal, output_option
-from quire.errors import StoreError
+from quire.errors import StoreError, UnknownDestination
 from quire.settings import KEYS, load, store_url
+from quire.store.base import Store
 from quire.store.disk import private_files
 from quire.store.format import newest_format
 from quire.store.maintenance.chain import chain, find_destination, find_message
@@ -26,28 +27,53 @@ from quire.store.maintenance.repair import repair as repair_store
 from quire.store.maintenance.restore import restore as restore_store
 from quire.store.maintenance.verify import Progress
 from quire.store.maintenance.verify import verify as verify_store
-from quire.store.urls import shown, store_path
+from quire.store.urls import shown, store_path, stores_of
 
 P = ParamSpec("P")
 
 LANE_COLUMNS = columns(
     "destination", "lane", "count:Messages", "bytes", "head", "tail", "next_sequence", "dispatch_mark"
 )
+SHARD_LANE_COLUMNS = columns(
+    "destination", "shard", "lane", "count:Messages", "bytes", "head", "tail", "next_sequence", "dispatch_mark"
+)
+INFO_COLUMNS = columns("shard", "url:Store", "format", "size", "lock_owner", "destinations", "messages", "bytes")
+SUMMED = ("size", "disk_bytes", "destinations", "lanes", "messages", "bytes")
 LINK_COLUMNS = columns("previous", "sequence", "next", "size", "checksum")
 
 
+SHARD = "The shard that is meant, of a broker with shards."
+
+
 def store_verb(verb: Callable[Concatenate[str, Output, P], None]) -> Callable[..., None]:
-    """A verb that works on a store: it gets its URL and an ``Output``, and the options that say which."""
+    """A verb that works on one store: it gets its URL and an ``Output``, and the options that say which."""
+
+    def of_one(urls: list[str], output: Output, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if len(urls) > 1:
+            raise click.UsageError(f"the broker has {len(urls)} shards: give --shard 0 to {len(urls) - 1}")
+        verb(urls[0], output, *args, **kwargs)
+
+    functools.update_wrapper(of_one, verb)
+    return stores_verb(of_one)
+
+
+def stores_verb(verb: Callable[Concatenate[list[str], Output, P], None]) -> Callable[..., None]:
+    """A verb that works on the stores of all shards: it gets their URLs, mostly one, as ``store_verb``."""
 
     @click.option("--data", metavar="DIR", help=KEYS["store.data"].text)
     @click.option("--store", "store_option", metavar="URL", help=KEYS["store.url"].text)
+    @click.option("--shard", type=click.IntRange(0), metavar="N", help=SHARD)
     @output_option
     @functools.wraps(verb)
     def with_store(*args: P.args, **kwargs: P.kwargs) -> None:
         flags = {"store.data": kwargs.pop("data"), "store.url": kwargs.pop("store_option"), "insecure": True}
+        urls, shard = stores_of(store_url(load(None, os.environ, flags))), kwargs.pop("shard")
+        assert shard is None or isinstance(shard, int)
+        if shard is not None and shard >= len(urls):
+            raise click.UsageError(f"there is no shard {shard}: the broker has {len(urls)}")
         try:
             with private_files():
-                verb(store_url(load(None, os.environ, flags)), click.get_current_context().obj, *args, **kwargs)
+                verb(urls if shard is None else [urls[shard]], click.get_current_context().obj, *args, **kwargs)
         except BrokenPipeError:  # who reads the output has enough: click ends quietly
             raise
         except OSError as error:
@@ -66,50 +92,78 @@ def store() -> None:
 
 
 @store.command()
-@store_verb
-def info(url: str, output: Output) -> None:
+@stores_verb
+def info(urls: list[str], output: Output) -> None:
     """Show the store's place, format, size, lock owner and counts."""
+    found = [_info(url) for url in urls]
+    if len(found) == 1:
+        output.record(found[0])
+        return
+    sums = {name: sum([row[name] for row in found]) for name in SUMMED}
+    rows = [{"shard": shard} | row for shard, row in enumerate(found)]
+    output.details({"shards": len(found), **sums, "stores": rows}, {"stores": ("Shards", INFO_COLUMNS)})
+
+
+def _info(url: str) -> dict[str, Any]:
     with open_for_reading(url) as (opened, maintenance):
         destinations = opened.destinations()
         states = [opened.lane_state(lane) for destination in destinations for lane in destination.lanes]
-        output.record(
-            {
-                "url": shown(url),
-                "format": newest_format(url),
-                "size": opened.size(),
-                "disk_bytes": maintenance.disk_bytes(),
-                "files": {str(file): {"size": file.stat().st_size} for file in maintenance.files()},
-                "lock_owner": opened.lock_owner() or None,
-                "destinations": len(destinations),
-                "lanes": len(states),
-                "messages": sum(state.count for state in states),
-                "bytes": sum(state.bytes for state in states),
-            }
-        )
+        return {
+            "url": shown(url),
+            "format": newest_format(url),
+            "size": opened.size(),
+            "disk_bytes": maintenance.disk_bytes(),
+            "files": {str(file): {"size": file.stat().st_size} for file in maintenance.files()},
+            "lock_owner": opened.lock_owner() or None,
+            "destinations": len(destinations),
+            "lanes": len(states),
+            "messages": sum(state.count for state in states),
+            "bytes": sum(state.bytes for state in states),
+        }
 
 
 @store.command()
-@store_verb
-def ls(url: str, output: Output) -> None:
+@stores_verb
+def ls(urls: list[str], output: Output) -> None:
     """List the destinations with the state of their lanes."""
-    with open_for_reading(url) as (opened, _):
-        output.rows(
-            (
-                {"destination": f"{owner.kind}://{owner.name}", "lane": lane, **opened.lane_state(lane)._asdict()}
-                for owner in opened.destinations()
-                for lane in owner.lanes
-            ),
-            LANE_COLUMNS,
-        )
+
+    def lanes() -> Iterator[dict[str, Any]]:
+        for shard, url in enumerate(urls):
+            with open_for_reading(url) as (opened, _):
+                for owner in opened.destinations():
+                    for lane in owner.lanes:
+                        place = {"destination": f"{owner.kind}://{owner.name}", "shard": shard, "lane": lane}
+                        yield place | opened.lane_state(lane)._asdict()
+
+    output.rows(lanes(), LANE_COLUMNS if len(urls) == 1 else SHARD_LANE_COLUMNS)
+
+
+@contextmanager
+def _store_of(urls: list[str], destination: str) -> Iterator[Store]:
+    """The store that has a destination; of several shards one has it."""
+    for url in urls:
+        with open_for_reading(url) as (opened, _):
+            if url == urls[-1] or _has(opened, destination):
+                yield opened
+                return
+
+
+def _has(opened: Store, destination: str) -> bool:
+    with opened.snapshot() as reader:
+        try:
+            find_destination(reader, destination)
+        except UnknownDestination:
+            return False
+    return True
 
 
 @store.command()
 @click.argument("destination")
 @click.argument("sequence", type=click.IntRange(1))
-@store_verb
-def show(url: str, output: Output, destination: str, sequence: int) -> None:
+@stores_verb
+def show(urls: list[str], output: Output, destination: str, sequence: int) -> None:
     """Show one message with its headers and its body."""
-    with open_for_reading(url) as (opened, _), opened.snapshot() as reader:
+    with _store_of(urls, destination) as opened, opened.snapshot() as reader:
         lane, message = find_message(reader, find_destination(reader, destination), sequence)
         states = [state for at, state in reader.deliveries(lane, sequence, 1) if at == sequence]
     output.record(
@@ -133,36 +187,37 @@ def show(url: str, output: Output, destination: str, sequence: int) -> None:
 @click.option(
     "--around", type=click.IntRange(0), default=5, show_default=True, help="How many records before and after it."
 )
-@store_verb
-def links(url: str, output: Output, destination: str, sequence: int, around: int) -> None:
+@stores_verb
+def links(urls: list[str], output: Output, destination: str, sequence: int, around: int) -> None:
     """Show the chain of links around a message."""
-    with open_for_reading(url) as (opened, _), opened.snapshot() as reader:
+    with _store_of(urls, destination) as opened, opened.snapshot() as reader:
         found = chain(reader, find_destination(reader, destination), sequence, around)
     output.rows([link._asdict() for link in found], LINK_COLUMNS)
 
 
 @store.command()
-@store_verb
+@stores_verb
 @click.pass_context
-def verify(context: click.Context, url: str, output: Output) -> None:
+def verify(context: click.Context, urls: list[str], output: Output) -> None:
     """Check every lane in both directions and every record, and list all problems.
 
     The exit code is 0 if there is no problem, otherwise 1.
     """
     wrong = 0
 
-    def findings(opened: OpenStore, progress: Progress) -> Iterator[dict[str, Any]]:
+    def findings() -> Iterator[dict[str, Any]]:
         nonlocal wrong
-        for finding in verify_store(opened.store, opened.maintenance, progress):
-            wrong += 1
-            yield finding._asdict()
+        for shard, url in enumerate(urls):
+            with open_for_reading(url) as opened, _progress(opened) as progress:
+                for finding in verify_store(opened.store, opened.maintenance, progress):
+                    wrong += 1
+                    yield ({"shard": shard} if len(urls) > 1 else {}) | finding._asdict()
 
-    with open_for_reading(url) as opened, _progress(opened) as progress:
-        output.texts(
-            findings(opened, progress),
-            ["problem", "destination", "lane", "sequence", "text"],
-            lambda row: f"{_place(row['destination'], row['lane'])}: {row['problem']}: {row['text']}",
-        )
+    output.texts(
+        findings(),
+        [*(["shard"] if len(urls) > 1 else []), "problem", "destination", "lane", "sequence", "text"],
+        lambda row: f"{_place(row['destination'], row['lane'])}: {row['problem']}: {row['text']}",
+    )
     if wrong:
         output.note(f"findings: {wrong}. Stop the broker, make a backup, then run `quire store repair`.")
         context.exit(1)
@@ -244,11 +299,17 @@ def compact(url: str, output: Output) -> None:
 
 @store.command()
 @click.argument("target", type=click.Path(path_type=Path))
-@store_verb
-def backup(url: str, output: Output, target: Path) -> None:
-    """Copy the store to TARGET; this works beside a running broker too."""
-    with open_for_reading(url) as (_, maintenance):
-        maintenance.backup(target)
+@stores_verb
+def backup(urls: list[str], output: Output, target: Path) -> None:
+    """Copy the store to TARGET; this works beside a running broker too.
+
+    Of a broker with shards, TARGET is a directory with a copy for each: TARGET/shard-0 and so on.
+    """
+    if len(urls) > 1:
+        target.mkdir(parents=True, exist_ok=True)
+    for shard, url in enumerate(urls):
+        with open_for_reading(url) as (_, maintenance):
+            maintenance.backup(target / f"shard-{shard}" if len(urls) > 1 else target)
     output.done(f"backed up to {target}", {"target": str(target)})
 
 

@@ -59,6 +59,21 @@ def store_exists(url: str) -> bool:
     return (path / "data.mdb" if url.startswith("lmdb:") else path).exists()
 
 
+def stores_of(url: str) -> list[str]:
+    """The stores of a broker whose store has this URL: those of its shards, if it has such, else this one alone."""
+    path = None if url == "memory:" else store_path(url)
+    if path is None or path.exists():
+        return [url]
+    in_directories = path.name == "store" and url.startswith("lmdb:")
+    found = path.parent.glob("shard-*/store") if in_directories else path.parent.glob(f"{path.name}-shard-*")
+    shards: dict[int, str] = {}
+    for place in found:
+        name = (place.parent if in_directories else place).name.removeprefix(f"{path.name}-")
+        if (number := name.removeprefix("shard-")).isdecimal():
+            shards[int(number)] = place.as_uri().replace("file:", f"{url.partition(':')[0]}:", 1)
+    return [shards[number] for number in sorted(shards)] or [url]
+
+
 def shown(url: str) -> str:
     """A store's URL without its password; a text that is no URL stays as it is."""
     return re.sub(r"([?&]password=)[^&]*", r"\1***", re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url))

@@ -8,6 +8,7 @@ Every step can be taken again: if the process is lost meanwhile, the same comman
 """
 
 from contextlib import closing
+from pathlib import Path
 
 from quire.broker.schedule import KIND as SCHEDULE
 from quire.broker.topics.durables import MARKS as PATTERNS
@@ -54,6 +55,7 @@ def split(settings: Settings, shards: int) -> int:
             key, value = mark_of(pin)
             batch.marks[key] = value
         opened.store.apply(batch)
+        Path(settings.store.data).mkdir(parents=True, exist_ok=True)
         with closing(Directory(local_database(settings))) as directory:
             directory.form(shards, (EMBEDDED,))
             for pin in pins:

@@ -9,6 +9,8 @@ import pytest
 from click.testing import Result
 
 from quire.cli import store as module
+from quire.message import Message
+from quire.store.base import StoredDestination, WriteBatch
 from quire.store.filelock import FileLock
 from quire.store.maintenance.open_store import open_for_writing
 from tests.samples import make_version_1 as sample
@@ -227,3 +229,56 @@ def test_no_store_is_told_apart_from_an_empty_one(run: Run, tmp_path: Path) -> N
     assert result.exit_code == 5
     assert "no store" in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def shards(run: Run, place: Place) -> Place:
+    """A store that was divided among three shards, of which the last one has another queue."""
+    data = ["--data", str(place.directory / "data")]
+    assert "3 shards" in run("store", "split", "--shards", "3", *place.options, *data).output
+    for shard in (1, 2):
+        with open_for_writing(local_shard(place, shard), create=True) as opened:
+            if shard == 2:
+                batch = WriteBatch()
+                batch.destinations[1] = StoredDestination(1, "queue", "late", {}, (1,))
+                batch.lane(1).appends.append(Message(1, b"message-id:m-1\n\nlate"))
+                opened.store.apply(batch)
+    return place
+
+
+def local_shard(place: Place, shard: int) -> str:
+    if place.kind == "lmdb":
+        return f"lmdb://{place.directory}/data/shard-{shard}/store"
+    return f"sqlite://{place.directory}/store.db-shard-{shard}"
+
+
+def test_the_stores_of_shards_are_shown_as_one(run: Run, shards: Place) -> None:
+    found = answer(run("store", "info", *shards.options, "--output", "json"))
+    assert (found["shards"], found["destinations"], found["messages"]) == (3, 3, len(LEFT) + 1)
+    assert found["stores"] == [
+        answer(run("store", "info", *shards.options, "--shard", str(shard), "--output", "json")) | {"shard": shard}
+        for shard in range(3)
+    ]
+    rows = [json.loads(line) for line in run("store", "ls", *shards.options, "--output", "ndjson").output.splitlines()]
+    assert [(row["destination"], row["shard"]) for row in rows] == [
+        ("queue://orders", 0), ("queue://empty", 0), ("queue://late", 2)
+    ]  # fmt: skip
+    assert answer(run("store", "show", "late", "1", *shards.options, "--output", "json"))["body"] == "late"
+    assert run("store", "show", "nowhere", "1", *shards.options).exit_code == 3
+
+
+def test_the_stores_of_all_shards_are_verified_and_backed_up(run: Run, shards: Place, tmp_path: Path) -> None:
+    assert run("store", "verify", *shards.options).exit_code == 0
+    assert run("store", "backup", str(tmp_path / "copies"), *shards.options).exit_code == 0
+    assert sorted(file.name for file in (tmp_path / "copies").glob("shard-?")) == ["shard-0", "shard-1", "shard-2"]
+    tampering_for(local_shard(shards, 2)).damage_content(1)
+    result = run("store", "verify", *shards.options, "--output", "ndjson")
+    assert (result.exit_code, {json.loads(line)["shard"] for line in result.stdout.splitlines()}) == (1, {2})
+
+
+def test_what_is_done_to_one_store_asks_which_shard_is_meant(run: Run, shards: Place) -> None:
+    result = run("store", "export", *shards.options)
+    assert result.exit_code == 2
+    assert "--shard 0 to 2" in result.output
+    assert "late" in run("store", "export", "--shard", "2", *shards.options).output
+    assert run("store", "export", "--shard", "3", *shards.options).exit_code == 2
