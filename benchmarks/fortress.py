@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.rig import OwnBroker
 from quire.cli.perf.load import Target
 from quire.cli.tls import make_authority, make_client, make_server, write_pair
-from quire.client.tls_trust import CA
+from quire.client.remote import CA
 from quire.clock import SystemClock
 from quire.security.authentication import hashed
 

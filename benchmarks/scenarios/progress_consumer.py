@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 
 from benchmarks.stomp_client import Consumer, Message, member
 from quire.cli.perf.load import ANSWER_LIMIT, Target
-from quire.client.remote_error import remote_error
+from quire.client.remote import remote_error
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable, QuireError
 

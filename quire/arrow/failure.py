@@ -8,7 +8,7 @@ from quire.errors import QuireError
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An error (``quire.errors``); ``quire.client.remote_error`` makes one of it again."""
+    """An error (``quire.errors``); ``quire.client.remote`` makes one of it again."""
 
     code: str
     text: str

@@ -16,8 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from quire.cli.output import Output, output_option, printable
-from quire.client.remote_error import remote_error
-from quire.client.spoken_protocol import QUESTION, protocol_of
+from quire.client.remote import QUESTION, protocol_of, remote_error
 from quire.destination import DestinationKind, written
 from quire.errors import (
     BrokerUnreachable,
@@ -308,7 +307,7 @@ def spoken_protocol(host: str, port: int) -> str:
 
 
 def _trust() -> Any:
-    from quire.client.tls_trust import client_context
+    from quire.client.remote import client_context
 
     return client_context()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from quire.cli.main import main as program
-from quire.client.remote_error import error_classes
+from quire.client.remote import error_classes
 from quire.errors import ERRORS
 from quire.settings import KEYS
 from quire.spark.options import OPTIONS, Use

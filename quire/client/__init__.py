@@ -7,17 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from quire.client.ack_mode import AckMode
-    from quire.client.browser import Browser
-    from quire.client.consumer import Consumer
+    from quire.client.channel import RemoteError
+    from quire.client.connection import Connection, connect
+    from quire.client.consumer import Browser, Consumer
     from quire.client.destinations import ClientDestination, Queue, Stream, TemporaryQueue, TemporaryTopic, Topic
-    from quire.client.message import Blob, Body, JavaObject, Message, PropertyValue
-    from quire.client.openwire_connection import Connection, connect
+    from quire.client.message import Blob, Body, JavaObject, Message, PropertyValue, ReceivedMessage
+    from quire.client.options import RedeliveryPolicy
     from quire.client.producer import Producer
-    from quire.client.received_message import ReceivedMessage
-    from quire.client.redelivery_policy import RedeliveryPolicy
-    from quire.client.remote_exception import RemoteError
     from quire.client.session import Session
+    from quire.client.session_core import AckMode
     from quire.protocols.openwire.primitives import Tag, Typed
 
 __all__ = [
@@ -48,17 +46,15 @@ __all__ = [
 
 # The command line needs parts of this package, and should not wait for the protocol.
 _MODULES = {
-    "quire.client.ack_mode": ("AckMode",),
-    "quire.client.browser": ("Browser",),
-    "quire.client.consumer": ("Consumer",),
+    "quire.client.connection": ("Connection", "connect"),
+    "quire.client.channel": ("RemoteError",),
+    "quire.client.consumer": ("Browser", "Consumer"),
     "quire.client.destinations": ("ClientDestination", "Queue", "Stream", "TemporaryQueue", "TemporaryTopic", "Topic"),
-    "quire.client.message": ("Blob", "Body", "JavaObject", "Message", "PropertyValue"),
-    "quire.client.openwire_connection": ("Connection", "connect"),
+    "quire.client.message": ("Blob", "Body", "JavaObject", "Message", "PropertyValue", "ReceivedMessage"),
+    "quire.client.options": ("RedeliveryPolicy",),
     "quire.client.producer": ("Producer",),
-    "quire.client.received_message": ("ReceivedMessage",),
-    "quire.client.redelivery_policy": ("RedeliveryPolicy",),
-    "quire.client.remote_exception": ("RemoteError",),
     "quire.client.session": ("Session",),
+    "quire.client.session_core": ("AckMode",),
     "quire.protocols.openwire.primitives": ("Tag", "Typed"),
 }
 

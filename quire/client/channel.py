@@ -1,38 +1,412 @@
-"""The commands of one connection and their answers, over one socket after the other."""
+"""The commands of one connection and their answers, over one socket after the other.
+
+``Unanswered`` has the commands whose answers are awaited, each with its limit of time. ``ReplayState`` has what a
+broker is told again when the connection is made again: connection, sessions, consumers, producers, open transactions.
+The exceptions of a broker, which OpenWire carries by the name of their class, are errors of Quire (``RemoteError``).
+"""
 
 import asyncio
 import contextlib
 import itertools
 import logging
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
 from quire import logs
-from quire.client.backup_links import BackupLinks
-from quire.client.broker_addresses import BrokerAddresses
-from quire.client.broker_url import BrokerAddress, BrokerUrl
-from quire.client.failover_options import FailoverOptions
-from quire.client.link import Link, open_link
-from quire.client.remote_exception import error_of
-from quire.client.replay_state import ReplayState
-from quire.client.unanswered import Unanswered
+from quire.client.link import BackupLinks, Link, open_link
+from quire.client.options import BrokerAddress, BrokerAddresses, BrokerUrl, FailoverOptions
+from quire.client.remote import error_classes
 from quire.clock import Clock
-from quire.errors import BrokerUnreachable, QuireError, TransactionRolledBack
+from quire.errors import (
+    AccessRefused,
+    BrokerBusy,
+    BrokerUnreachable,
+    DestinationInUse,
+    IllegalState,
+    InvalidArgument,
+    InvalidDestination,
+    InvalidSelector,
+    ProducerHeld,
+    QuireError,
+    TransactionRolledBack,
+    UnknownTransaction,
+)
 from quire.protocols.openwire.commands import (
     ConnectionControl,
     ConnectionErrorCommand,
     ConnectionInfo,
+    ConsumerControl,
+    ConsumerInfo,
+    DestinationInfo,
+    DestinationOperation,
     ExceptionResponse,
     KeepAliveInfo,
+    ProducerInfo,
+    RemoveInfo,
     Response,
+    SessionInfo,
     ShutdownInfo,
     TransactionInfo,
     TransactionType,
 )
-from quire.protocols.openwire.structures import BaseCommand
+from quire.protocols.openwire.messages import (
+    ActiveMQBlobMessage,
+    ActiveMQBytesMessage,
+    ActiveMQMapMessage,
+    ActiveMQMessage,
+    ActiveMQObjectMessage,
+    ActiveMQStreamMessage,
+    ActiveMQTextMessage,
+    Message,
+)
+from quire.protocols.openwire.structures import (
+    ActiveMQDestination,
+    ActiveMQTempDestination,
+    BaseCommand,
+    ConnectionId,
+    ConsumerId,
+    LocalTransactionId,
+    ProducerId,
+    SessionId,
+    TransactionId,
+)
 from quire.protocols.openwire.throwable import Throwable
+
+LOOK = 0.25
+"""How often limits are looked at, in seconds: one timer for all of them."""
+
+
+class _Request:
+    __slots__ = ("answer", "command", "deadline", "sent_at", "tracked")
+
+    def __init__(
+        self, command: BaseCommand, answer: "asyncio.Future[Response]", sent_at: float, limit: float, tracked: bool
+    ) -> None:
+        self.command = command
+        self.answer = answer
+        self.sent_at = sent_at
+        self.deadline = sent_at + limit if limit else None
+        self.tracked = tracked
+
+
+class Unanswered:
+    """The requests of a connection that wait for their answers.
+
+    Args:
+        clock: measures the limits.
+        warn_after: after which time an unanswered send is reported in the log, in seconds; 0: never.
+    """
+
+    def __init__(self, clock: Clock, warn_after: float) -> None:
+        self._clock = clock
+        self._warn_after = warn_after
+        self._requests: dict[int, _Request] = {}
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._warned = False
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def oldest_age(self) -> float:
+        """For how long the oldest request has been waiting, in seconds; 0 if none is."""
+        for request in self._requests.values():
+            return self._clock.monotonic() - request.sent_at
+        return 0.0
+
+    def add(self, command: BaseCommand, limit: float, tracked: bool) -> "asyncio.Future[Response]":
+        """Wait for the answer to a command.
+
+        Args:
+            command: with its number.
+            limit: how long the answer may take, in seconds; 0: without a limit.
+            tracked: whether the replay of the state sends it again.
+        """
+        answer: asyncio.Future[Response] = self._loop.create_future()
+        self._requests[command.command_id] = _Request(command, answer, self._clock.monotonic(), limit, tracked)
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK, self._look)
+        return answer
+
+    def take(self, number: int) -> "tuple[BaseCommand, asyncio.Future[Response]] | None":
+        """The command of a number and the future of its answer, which is expected no more; None if nothing waits."""
+        request = self._requests.pop(number, None)
+        return None if request is None else (request.command, request.answer)
+
+    def to_resend(self) -> Iterator[BaseCommand]:
+        """The commands to send again on a new socket, in order, without those that the replay of the state has."""
+        return (request.command for request in self._requests.values() if not request.tracked)
+
+    def fail_all(self, error: QuireError) -> None:
+        """No answer will come."""
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            _fail(request, error)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        now = self._clock.monotonic()
+        overdue = [number for number, request in self._requests.items() if request.deadline and request.deadline <= now]
+        for number in overdue:
+            request = self._requests.pop(number)
+            waited = now - request.sent_at
+            _fail(request, BrokerUnreachable(
+                f"the broker did not answer {type(request.command).__name__} within {waited:.1f} s; it may be done",
+                waited=waited,
+            ))  # fmt: skip
+        self._report_blocked()
+        self._timer = self._loop.call_later(LOOK, self._look) if self._requests else None
+
+    def _report_blocked(self) -> None:
+        oldest = next(iter(self._requests.values()), None)
+        is_blocked = (
+            oldest is not None and isinstance(oldest.command, Message) and 0 < self._warn_after <= self.oldest_age()
+        )
+        if is_blocked and not self._warned:
+            assert oldest is not None
+            assert isinstance(oldest.command, Message)
+            logs.event(
+                "client.send-blocked",
+                f"sends to {oldest.command.destination} are unanswered for {self.oldest_age():.1f} s: the broker holds "
+                "them, or is slow",
+                logging.WARNING, destination=str(oldest.command.destination), unanswered=len(self._requests),
+            )  # fmt: skip
+        self._warned = is_blocked
+
+
+def _fail(request: _Request, error: QuireError) -> None:
+    if not request.answer.done():
+        request.answer.set_exception(error)
+
+
+_MESSAGES = (
+    ActiveMQMessage, ActiveMQBytesMessage, ActiveMQMapMessage, ActiveMQObjectMessage, ActiveMQStreamMessage,
+    ActiveMQTextMessage, ActiveMQBlobMessage,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Transaction:
+    begin: TransactionInfo
+    messages: list[Message] = field(default_factory=list)
+    producers: dict[ProducerId, ProducerInfo] = field(default_factory=dict)
+    ending: TransactionInfo | None = None
+
+
+class ReplayState:
+    """The state of a connection at its broker, as the commands that made it.
+
+    Args:
+        keeps_messages: also keep messages that were sent without an answer, outside of transactions.
+        kept_bytes: how many bytes of them, the newest.
+    """
+
+    def __init__(self, keeps_messages: bool = False, kept_bytes: int = 0) -> None:
+        self._connection: ConnectionInfo | None = None
+        self._temporary: dict[ActiveMQDestination, DestinationInfo] = {}
+        self._sessions: dict[SessionId, SessionInfo] = {}
+        self._producers: dict[ProducerId, ProducerInfo] = {}
+        self._consumers: dict[ConsumerId, ConsumerInfo] = {}
+        self._transactions: dict[TransactionId, _Transaction] = {}
+        self._kept: dict[int, Message] | None = {} if keeps_messages else None
+        self._kept_limit = kept_bytes
+        self._kept_size = 0
+        self._trackers: dict[type, Callable[[Any], bool]] = {
+            ConnectionInfo: self._track_connection, DestinationInfo: self._track_destination,
+            SessionInfo: self._track_session, ProducerInfo: self._track_producer, ConsumerInfo: self._track_consumer,
+            RemoveInfo: self._track_removal, TransactionInfo: self._track_transaction,
+            **dict.fromkeys(_MESSAGES, self._track_message),
+        }  # fmt: skip
+
+    def track(self, command: BaseCommand) -> bool:
+        """Note a command that is sent.
+
+        Returns:
+            Whether ``replay`` has it from now on; an answer that it waits for comes then too.
+        """
+        tracker = self._trackers.get(type(command))
+        return tracker is not None and tracker(command)
+
+    def refused(self, command: BaseCommand) -> None:
+        """The broker refused a command: it is not replayed."""
+        if isinstance(command, ConsumerInfo) and command.consumer_id is not None:
+            self._consumers.pop(command.consumer_id, None)
+        elif isinstance(command, ProducerInfo) and command.producer_id is not None:
+            self._producers.pop(command.producer_id, None)
+        elif isinstance(command, DestinationInfo) and command.destination is not None:
+            self._temporary.pop(command.destination, None)
+
+    def ended(self, command: TransactionInfo) -> None:
+        """A commit or rollback was answered."""
+        if command.transaction_id is not None:
+            self._transactions.pop(command.transaction_id, None)
+
+    def connection(self) -> ConnectionInfo:
+        """The first command on a new socket."""
+        assert self._connection is not None
+        return replace(self._connection, failover_reconnect=True, response_required=True)
+
+    def replay(self) -> list[BaseCommand]:
+        """The commands that follow on ``connection``, in order; consumers have no prefetch until ``resume``."""
+        consumers = [replace(info, prefetch_size=0) for info in self._consumers.values()]
+        commands: list[BaseCommand] = [*self._temporary.values(), *self._sessions.values()]
+        commands += [*self._producers.values(), *consumers]
+        for transaction in self._transactions.values():
+            if transaction.ending is None:
+                commands += self._of_transaction(transaction)
+        return [*commands, *(self._kept or {}).values()]
+
+    def endings_in_doubt(self) -> list[TransactionInfo]:
+        """The commits and rollbacks whose answers were lost: their transactions are forgotten, and not replayed."""
+        found = {key: item.ending for key, item in self._transactions.items() if item.ending is not None}
+        for key in found:
+            del self._transactions[key]
+        return list(found.values())
+
+    def resume(self) -> list[ConsumerControl]:
+        """What gives the consumers their prefetch back."""
+        return [
+            ConsumerControl(destination=info.destination, consumer_id=info.consumer_id, prefetch=info.prefetch_size)
+            for info in self._consumers.values()
+            if info.prefetch_size > 0
+        ]
+
+    def _of_transaction(self, transaction: _Transaction) -> Iterator[BaseCommand]:
+        closed = [info for key, info in transaction.producers.items() if key not in self._producers]
+        yield from closed
+        yield transaction.begin
+        yield from transaction.messages
+        for info in closed:
+            yield RemoveInfo(object_id=info.producer_id)
+
+    def _track_connection(self, command: ConnectionInfo) -> bool:
+        self._connection = command
+        return True
+
+    def _track_destination(self, command: DestinationInfo) -> bool:
+        if not isinstance(command.destination, ActiveMQTempDestination):
+            return False
+        if command.operation_type == DestinationOperation.ADD:
+            self._temporary[command.destination] = command
+            return True
+        self._temporary.pop(command.destination, None)
+        return False
+
+    def _track_session(self, command: SessionInfo) -> bool:
+        assert command.session_id is not None
+        self._sessions[command.session_id] = command
+        return True
+
+    def _track_producer(self, command: ProducerInfo) -> bool:
+        assert command.producer_id is not None
+        self._producers[command.producer_id] = command
+        return True
+
+    def _track_consumer(self, command: ConsumerInfo) -> bool:
+        assert command.consumer_id is not None
+        if not command.browser:
+            self._consumers[command.consumer_id] = command
+        return not command.browser
+
+    def _track_removal(self, command: RemoveInfo) -> bool:
+        removed = command.object_id
+        if isinstance(removed, ConsumerId):
+            self._consumers.pop(removed, None)
+        elif isinstance(removed, ProducerId):
+            self._producers.pop(removed, None)
+        elif isinstance(removed, SessionId):
+            self._sessions.pop(removed, None)
+        return False
+
+    def _track_transaction(self, command: TransactionInfo) -> bool:
+        key = command.transaction_id
+        if key is None:
+            return False
+        if command.type == TransactionType.BEGIN:
+            self._transactions[key] = _Transaction(command)
+        elif key in self._transactions:
+            self._transactions[key].ending = command
+        return True
+
+    def _track_message(self, message: Message) -> bool:
+        if message.transaction_id is not None:
+            transaction = self._transactions.get(message.transaction_id)
+            if transaction is None or message.producer_id is None:
+                return False
+            transaction.messages.append(message)
+            if message.producer_id not in transaction.producers:
+                info = self._producers.get(message.producer_id)
+                transaction.producers[message.producer_id] = info or ProducerInfo(producer_id=message.producer_id)
+            return True
+        if self._kept is not None and not message.response_required:
+            self._keep(self._kept, message)
+        return False
+
+    def _keep(self, kept: dict[int, Message], message: Message) -> None:
+        kept[message.command_id] = message
+        self._kept_size += _size(message)
+        while self._kept_size > self._kept_limit and kept:
+            self._kept_size -= _size(kept.pop(next(iter(kept))))
+
+
+def _size(message: Message) -> int:
+    return 1024 + len(message.content or b"") + len(message.marshalled_properties or b"")
+
+
+_ERRORS: dict[str, type[QuireError]] = {
+    "InvalidClientIDException": InvalidArgument,
+    "InvalidDestinationException": InvalidDestination,
+    "DestinationDoesNotExistException": InvalidDestination,
+    "InvalidSelectorException": InvalidSelector,
+    "JMSSecurityException": AccessRefused,
+    "SecurityException": AccessRefused,
+    "ResourceAllocationException": ProducerHeld,
+    "TransactionRolledBackException": TransactionRolledBack,
+    "TransactionInProgressException": IllegalState,
+    "XAException": UnknownTransaction,
+    "IllegalStateException": IllegalState,
+    "BrokerStoppedException": BrokerUnreachable,
+    "ConnectionFailedException": BrokerUnreachable,
+    "RejectedExecutionException": BrokerBusy,
+}
+
+_IN_USE = ("still has an active subscription", "durable consumer is in use")
+
+
+class RemoteError(QuireError):
+    """The broker refused a call, and its exception has no error of its own here; ``data`` has the ``class_name``."""
+
+
+def error_of(exception: Throwable | None) -> QuireError:
+    """The error for an exception that a broker sent.
+
+    Args:
+        exception: as the broker sent it.
+
+    Returns:
+        An error of the type that Quire names in the text, or that fits the class; its ``data`` has the ``class_name``.
+        A class that is not known gives a ``RemoteError``.
+    """
+    if exception is None:
+        return RemoteError("the broker refused the call and gave no reason")
+    class_name = exception.class_name or ""
+    text = exception.message or class_name
+    code, mark, rest = text.partition(": ")
+    for known in error_classes():
+        # Quire writes its code before the text.
+        if mark and known.code == code:
+            return known(rest, class_name=class_name)
+    simple = class_name.rpartition(".")[2].rpartition("$")[2]
+    kind = _ERRORS.get(simple, RemoteError)
+    if kind is RemoteError and any(phrase in text.lower() for phrase in _IN_USE):
+        kind = DestinationInUse
+    return kind(text, class_name=class_name)
+
 
 NO_FAILOVER = FailoverOptions(max_reconnect_attempts=0, startup_max_reconnect_attempts=1, randomize=False)
 """A URL of one broker: one attempt to connect, and none to connect again."""
@@ -416,3 +790,51 @@ class Channel:
 def _check_open(link: Link) -> None:
     if not link.is_open:
         raise BrokerUnreachable("the connection to the broker was lost as soon as it was made")
+
+
+class LocalTransaction:
+    """One transaction after the other: each begins with the first send or delivery after the one before.
+
+    Args:
+        channel: the connection's.
+        connection_id: the connection.
+        numbers: gives the numbers of the connection's transactions.
+
+    Attributes:
+        id: of the open transaction; None if none is open.
+        is_lost: the connection was lost with messages delivered in it, so it can only be rolled back.
+    """
+
+    def __init__(self, channel: Channel, connection_id: ConnectionId, numbers: Iterator[int]) -> None:
+        self._channel = channel
+        self._connection_id = connection_id
+        self._numbers = numbers
+        self.id: LocalTransactionId | None = None
+        self.is_lost = False
+
+    def begun(self) -> LocalTransactionId:
+        """The open transaction; begins one if none is open."""
+        if self.id is None:
+            self.id = LocalTransactionId(next(self._numbers), self._connection_id)
+            self._channel.send(self._info(TransactionType.BEGIN))
+        return self.id
+
+    async def commit(self) -> None:
+        """End the open transaction: the broker has done it when this returns."""
+        await self._end(TransactionType.COMMIT_ONE_PHASE)
+
+    async def rollback(self) -> None:
+        """Undo the open transaction."""
+        await self._end(TransactionType.ROLLBACK)
+
+    async def _end(self, how: TransactionType) -> None:
+        if self.id is None:
+            return
+        # Sent to no socket, it would be taken for sent and unanswered when there is one again.
+        await self._channel.ready()
+        info = self._info(how)
+        self.id, self.is_lost = None, False
+        await self._channel.request(info)
+
+    def _info(self, how: TransactionType) -> TransactionInfo:
+        return TransactionInfo(connection_id=self._connection_id, transaction_id=self.id, type=int(how))

@@ -1,10 +1,21 @@
-"""Queues, topics and streams, as the client names them."""
+"""Queues, topics and streams, as the client names them and as OpenWire carries them.
+
+To OpenWire, a stream is a topic whose name begins with ``stream://``.
+"""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
+from urllib.parse import quote
 
 from quire.destination import MAX_NAME, split_options, stream
 from quire.errors import InvalidDestination
+from quire.protocols.openwire.structures import (
+    ActiveMQDestination,
+    ActiveMQQueue,
+    ActiveMQTempQueue,
+    ActiveMQTempTopic,
+    ActiveMQTopic,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +125,33 @@ def client_destination(given: object, argument: str = "destination") -> ClientDe
             return kind(given)
     text = f"{argument} is {str(given)[:100]!r} ({type(given).__name__}): give a Queue, Topic or Stream"
     raise InvalidDestination(f"{text}, the name of a queue, or a text with topic:// or stream://", argument=argument)
+
+
+_TO_WIRE: dict[type[ClientDestination], type[ActiveMQDestination]] = {
+    Queue: ActiveMQQueue,
+    Topic: ActiveMQTopic,
+    TemporaryQueue: ActiveMQTempQueue,
+    TemporaryTopic: ActiveMQTempTopic,
+}
+_FROM_WIRE = {wire: own for own, wire in _TO_WIRE.items()}
+
+
+def to_wire(destination: ClientDestination, **said: str) -> ActiveMQDestination:
+    """The wire's form of a destination; options stay with the client.
+
+    Args:
+        destination: the destination.
+        said: of a stream: what the broker is told behind its name; nothing for what is empty.
+    """
+    if isinstance(destination, Stream):
+        pairs = "&".join([f"{name}={quote(value, safe='=:')}" for name, value in said.items() if value])
+        return ActiveMQTopic(f"{destination}?{pairs}" if pairs else str(destination))
+    return _TO_WIRE[type(destination)](destination.name)
+
+
+def from_wire(destination: ActiveMQDestination) -> ClientDestination:
+    """The destination that a broker wrote."""
+    name = destination.physical_name
+    if name.startswith(Stream.prefix):
+        return Stream(name.removeprefix(Stream.prefix).partition("?")[0])
+    return _FROM_WIRE[type(destination)](name)

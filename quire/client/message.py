@@ -1,12 +1,52 @@
-"""Messages as the application makes them."""
+"""Messages: as the application makes them, on the wire, and as consumers get them.
 
-from collections.abc import Mapping, Sequence
+Body and properties of a received message are read when they are first asked for.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, TypeAlias, cast
 
-from quire.client.arguments import check_flag, check_text, check_whole, refused
-from quire.client.destinations import ClientDestination
-from quire.protocols.openwire.primitives import Typed
+from quire.client.arguments import check_flag, check_text, check_whole, refused, seconds
+from quire.client.destinations import ClientDestination, client_destination, from_wire, to_wire
+from quire.errors import IllegalState, InvalidArgument
+from quire.protocols.openwire.bodies import deflate, inflate, read_text, write_text
+from quire.protocols.openwire.commands import MessageDispatch
+from quire.protocols.openwire.messages import (
+    OFFSET,
+    PARTITION,
+    ActiveMQBlobMessage,
+    ActiveMQBytesMessage,
+    ActiveMQMapMessage,
+    ActiveMQMessage,
+    ActiveMQObjectMessage,
+    ActiveMQStreamMessage,
+    ActiveMQTextMessage,
+)
+from quire.protocols.openwire.messages import Message as WireMessage
+from quire.protocols.openwire.modified_utf8 import readable
+from quire.protocols.openwire.primitives import Typed, read_map, read_values, write_map, write_values
+
+
+class Delivery:
+    """A message on its way through a consumer.
+
+    Attributes:
+        dispatch: as the broker sent it.
+        message: the message in it.
+        redeliveries: how often it was delivered again, rollbacks on this connection included.
+        cause: why its listener failed; None if it did not.
+    """
+
+    __slots__ = ("cause", "dispatch", "message", "redeliveries")
+
+    def __init__(self, dispatch: MessageDispatch, message: WireMessage) -> None:
+        self.dispatch = dispatch
+        self.message = message
+        self.redeliveries = dispatch.redelivery_counter
+        self.cause: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +151,302 @@ def check_properties(properties: object) -> None:
         isinstance(properties, Mapping) and all([isinstance(name, str) for name in properties])
     ):
         raise refused("properties", properties, "a mapping whose keys are texts")
+
+
+MAX_INFLATED = 100 * 1024 * 1024
+"""How many bytes a compressed body may have when inflated."""
+
+
+def new_message(body: Body) -> WireMessage:
+    """A message of the kind that fits a body, with its content."""
+    if isinstance(body, str):
+        return ActiveMQTextMessage(content=write_text(body))
+    if isinstance(body, bytes | bytearray | memoryview):
+        return ActiveMQBytesMessage(content=bytes(body))
+    if body is None:
+        return ActiveMQMessage()
+    if isinstance(body, Mapping):
+        return ActiveMQMapMessage(content=write_map(body))
+    if isinstance(body, JavaObject):
+        return ActiveMQObjectMessage(content=body.data)
+    if isinstance(body, Blob):
+        return ActiveMQBlobMessage(remote_blob_url=body.url, mime_type=body.mime_type,
+                                   deleted_by_broker=body.deleted_by_broker)  # fmt: skip
+    if isinstance(body, list | tuple):
+        return ActiveMQStreamMessage(content=write_values(body))
+    raise InvalidArgument(
+        f"a body of type {type(body).__name__}: give str, bytes, a dict, a list or None", argument="body"
+    )
+
+
+def compress(message: WireMessage) -> None:
+    """Compress the content of a message."""
+    if message.content:
+        message.content = deflate(type(message), message.content)
+        message.compressed = True
+
+
+def read_body(message: WireMessage) -> Any:
+    """The body of a message that was received.
+
+    Raises:
+        ProtocolViolation: it cannot be read.
+        LimitExceeded: it is larger than 100 MiB when inflated.
+    """
+    content = message.content
+    if content is not None and message.compressed:
+        content = inflate(type(message), content, MAX_INFLATED)
+    if isinstance(message, ActiveMQTextMessage):
+        return read_text(content)
+    if isinstance(message, ActiveMQBytesMessage):
+        return content or b""
+    if isinstance(message, ActiveMQMapMessage):
+        return read_map(content) if content else {}
+    if isinstance(message, ActiveMQStreamMessage):
+        return read_values(content) if content else []
+    if isinstance(message, ActiveMQObjectMessage):
+        return JavaObject(content or b"")
+    if isinstance(message, ActiveMQBlobMessage):
+        return Blob(message.remote_blob_url or "", message.mime_type or "", message.deleted_by_broker)
+    return None
+
+
+def read_properties(message: WireMessage) -> dict[str, Any]:
+    """The properties of a message that was received.
+
+    Raises:
+        ProtocolViolation: they cannot be read.
+    """
+    data = message.marshalled_properties
+    return read_map(data) if data else {}
+
+
+def written_properties(properties: Mapping[str, PropertyValue]) -> bytes | None:
+    """The properties of a message to send."""
+    return write_map(cast(Mapping[str, Any], properties)) if properties else None
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """How a producer sends.
+
+    Attributes:
+        persistent: whether messages outlive the broker.
+        priority: 0 to 9.
+        time_to_live: after how many seconds they expire; 0: never.
+        compressed: whether bodies are compressed.
+        timestamped: whether messages carry the time of their sending.
+    """
+
+    persistent: bool = True
+    priority: int = 4
+    time_to_live: float = 0.0
+    compressed: bool = False
+    timestamped: bool = True
+
+    def __post_init__(self) -> None:
+        check_flag("persistent", self.persistent)
+        check_whole("priority", self.priority, 0, 9)
+        seconds("time_to_live", self.time_to_live)
+
+    def changed(
+        self, persistent: bool | None, priority: int | None, time_to_live: float | timedelta | None
+    ) -> "Outgoing":  # fmt: skip
+        """The same, with what a send gives."""
+        if persistent is None and priority is None and time_to_live is None:
+            return self
+        return replace(
+            self, persistent=self.persistent if persistent is None else persistent,
+            priority=self.priority if priority is None else priority,
+            time_to_live=self.time_to_live if time_to_live is None else seconds("time_to_live", time_to_live),
+        )  # fmt: skip
+
+
+def wire_message(message: Message, destination: ClientDestination, out: Outgoing, now_ms: int) -> WireMessage:
+    """A message for the wire; its ids are still to be set.
+
+    Args:
+        message: what the application gave.
+        destination: where to.
+        out: how it is sent.
+        now_ms: the time, in ms since 1970.
+    """
+    made = new_message(message.body)
+    made.destination = to_wire(destination)
+    made.marshalled_properties = written_properties(message.properties)
+    made.persistent, made.priority = out.persistent, out.priority
+    made.timestamp = now_ms if out.timestamped or out.time_to_live else 0
+    if out.time_to_live:
+        made.expiration = now_ms + max(1, int(out.time_to_live * 1000))
+    if message.reply_to is not None:
+        made.reply_to = to_wire(client_destination(message.reply_to, "reply_to"))
+    made.correlation_id, made.type = message.correlation_id, message.type
+    made.group_id, made.group_sequence = message.group_id, message.group_sequence
+    if out.compressed:
+        compress(made)
+    return made
+
+
+Acknowledge = Callable[[Delivery], Awaitable[None]]
+Reject = Callable[[Delivery, float | None], Awaitable[None]]
+
+
+class ReceivedMessage:
+    """A message that was received.
+
+    Args:
+        delivery: the message on its way.
+        acknowledge: what ``acknowledge`` does; None in sessions that acknowledge by themselves.
+        reject: what ``reject`` does; None for a message that no consumer holds.
+
+    Attributes:
+        delivery: the message on its way, for parts of it that have no attribute here.
+    """
+
+    def __init__(
+        self, delivery: Delivery, acknowledge: Acknowledge | None = None, reject: Reject | None = None
+    ) -> None:  # fmt: skip
+        self.delivery = delivery
+        self._acknowledge = acknowledge
+        self._reject = reject
+        self._redeliveries = delivery.redeliveries
+
+    async def acknowledge(self) -> None:
+        """Acknowledge it: in a ``CLIENT`` session with everything delivered before it, in an ``INDIVIDUAL`` one alone.
+
+        In other sessions it does nothing: they acknowledge by themselves.
+
+        Raises:
+            IllegalState: the session is closed.
+        """
+        if self._acknowledge is not None:
+            await self._acknowledge(self.delivery)
+
+    async def reject(self, delay: float | timedelta | None = None) -> None:
+        """Say that the work on it failed, in an ``INDIVIDUAL`` session: it is delivered again to the same consumer.
+
+        That is counted; beyond the maximum of the redelivery policy it becomes a dead letter. It does nothing for a
+        message that was acknowledged or rejected before.
+
+        Args:
+            delay: when it is delivered again, in seconds or as a timedelta. Other messages do not wait for it; the
+                consumer holds it meanwhile, and gives it back at once when it closes. None: as the redelivery policy
+                says.
+
+        Raises:
+            IllegalState: the session has another mode, or is closed.
+            InvalidArgument: the delay is none.
+        """
+        if self._reject is None:
+            raise IllegalState("no consumer holds this message")
+        await self._reject(self.delivery, None if delay is None else seconds("delay", delay))
+
+    @cached_property
+    def body(self) -> Any:
+        """The body: str, bytes, dict (map), list (stream), None, ``JavaObject`` or ``Blob``.
+
+        Raises:
+            QuireError: it cannot be read, or is too large when inflated.
+        """
+        return read_body(self.delivery.message)
+
+    @cached_property
+    def properties(self) -> dict[str, Any]:
+        """The application's properties.
+
+        Raises:
+            QuireError: they cannot be read.
+        """
+        return read_properties(self.delivery.message)
+
+    @property
+    def id(self) -> str:
+        """The message's id."""
+        return str(self.delivery.message.message_id)
+
+    @property
+    def destination(self) -> ClientDestination | None:
+        """Where it was sent to."""
+        found = self.delivery.message.destination
+        return None if found is None else from_wire(found)
+
+    @property
+    def partition(self) -> int | None:
+        """The partition of the stream that it came from; None if it came from no stream."""
+        return self.properties.get(PARTITION)
+
+    @property
+    def offset(self) -> int | None:
+        """Its offset in the partition; None if it came from no stream."""
+        return self.properties.get(OFFSET)
+
+    @property
+    def reply_to(self) -> ClientDestination | None:
+        """Where an answer is expected."""
+        found = self.delivery.message.reply_to
+        return None if found is None else from_wire(found)
+
+    @property
+    def correlation_id(self) -> str | None:
+        """What ties it to another message."""
+        return _readable(self.delivery.message.correlation_id)
+
+    @property
+    def type(self) -> str | None:
+        """Its type, a word of the application."""
+        return _readable(self.delivery.message.type)
+
+    @property
+    def group_id(self) -> str | None:
+        """Its message group."""
+        return _readable(self.delivery.message.group_id)
+
+    @property
+    def group_sequence(self) -> int:
+        """Its place in the group."""
+        return self.delivery.message.group_sequence
+
+    @property
+    def persistent(self) -> bool:
+        """Whether it outlives the broker."""
+        return self.delivery.message.persistent
+
+    @property
+    def priority(self) -> int:
+        """0 to 9."""
+        return self.delivery.message.priority
+
+    @property
+    def timestamp(self) -> int:
+        """When it was sent, in ms since 1970; 0 if it does not say."""
+        return self.delivery.message.timestamp
+
+    @property
+    def expiration(self) -> int:
+        """When it expires, in ms since 1970; 0: never."""
+        return self.delivery.message.expiration
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered, this time included."""
+        return self._redeliveries + 1
+
+    @property
+    def redelivered(self) -> bool:
+        """Whether it may have been delivered before."""
+        return self._redeliveries > 0
+
+    def to_send(self) -> Message:
+        """The message as one to send."""
+        return Message(
+            self.body, self.properties, self.reply_to, self.correlation_id, self.type, self.group_id,
+            self.group_sequence,
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"ReceivedMessage({self.id}, {self.destination})"
+
+
+def _readable(text: str | None) -> str | None:
+    """A text of Java as Python can print it."""
+    return None if text is None else readable(text)

@@ -9,9 +9,7 @@ from typing import Self
 
 from quire.client.arguments import check_whole
 from quire.client.destinations import ClientDestination, client_destination
-from quire.client.message import Body, Message, PropertyValue
-from quire.client.outgoing import Outgoing, wire_message
-from quire.client.received_message import ReceivedMessage
+from quire.client.message import Body, Message, Outgoing, PropertyValue, ReceivedMessage, wire_message
 from quire.client.session_core import SessionCore
 from quire.errors import IllegalState, InvalidArgument, InvalidDestination
 from quire.protocols.openwire.commands import ProducerInfo, RemoveInfo, Response

@@ -1,18 +1,47 @@
-"""What a session and its consumers and producers share."""
+"""What a session and its consumers and producers share; the modes of acknowledgement."""
 
 from collections.abc import Iterable
+from enum import IntEnum
 from importlib import import_module
 from types import ModuleType
 
-from quire.client.ack_mode import AckMode
-from quire.client.channel import Channel
-from quire.client.connection_audit import ConnectionAudit
-from quire.client.connection_options import ConnectionOptions
+from quire.client.arguments import refused
+from quire.client.channel import Channel, LocalTransaction
 from quire.client.destinations import ClientDestination, Stream
-from quire.client.local_transaction import LocalTransaction
+from quire.client.message_audit import ConnectionAudit
+from quire.client.options import ConnectionOptions
 from quire.clock import Clock
 from quire.errors import IllegalState, InvalidDestination, QuireError, UnsupportedEnvironment
 from quire.protocols.openwire.structures import BaseCommand, LocalTransactionId, SessionId
+
+
+class AckMode(IntEnum):
+    """The acknowledgement mode of a session, with the numbers of JMS.
+
+    - ``AUTO``: the session acknowledges a message before ``receive`` returns it, or after the listener returned.
+    - ``DUPS_OK``: as ``AUTO`` for queues; for topics, acknowledgements are sent in batches of half the prefetch.
+    - ``CLIENT``: ``message.acknowledge()`` acknowledges everything that the session has delivered so far.
+    - ``INDIVIDUAL``: ``message.acknowledge()`` acknowledges that message alone.
+    - ``SESSION_TRANSACTED``: the commit acknowledges; the rollback delivers again.
+    """
+
+    SESSION_TRANSACTED = 0
+    AUTO = 1
+    CLIENT = 2
+    DUPS_OK = 3
+    INDIVIDUAL = 4
+
+
+def ack_mode(value: object) -> AckMode:
+    """The mode that an application gave: one of ``AckMode``, or its number in JMS.
+
+    Raises:
+        InvalidArgument: it is none of them.
+    """
+    if isinstance(value, int) and not isinstance(value, bool) and value in set(AckMode):
+        return AckMode(value)
+    raise refused("ack", value, ", ".join([f"AckMode.{mode.name}" for mode in AckMode]))
+
 
 PROVIDER = "Quire"
 """What a broker says that it is, if it has streams."""

@@ -8,8 +8,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from quire.client.remote_error import remote_error
-from quire.client.tls_trust import client_context
+from quire.client.remote import client_context, remote_error
 from quire.errors import AccessRefused, BrokerUnreachable, InvalidArgument
 
 _END = "-----END CERTIFICATE-----"

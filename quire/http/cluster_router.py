@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from quire.client.remote_error import remote_error
+from quire.client.remote import remote_error
 from quire.cluster.cluster_map import ClusterMap
 from quire.destination import Destination, DestinationKind, checked, topic
 from quire.errors import IllegalState, InvalidArgument, InvalidDestination, LimitExceeded, QuireError, ShardUnavailable

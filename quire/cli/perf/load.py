@@ -19,8 +19,7 @@ from multiprocessing.synchronize import Event
 from random import Random
 from typing import Any, NamedTuple
 
-from quire.client.remote_error import remote_error
-from quire.client.tls_trust import client_context
+from quire.client.remote import client_context, remote_error
 from quire.clock import Clock, SystemClock
 from quire.errors import BrokerUnreachable, QuireError
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from quire.cli.output import Output, on_terminal
 from quire.cli.perf.load import ANSWER_LIMIT, Link, Load, Slot, Target, consume, produce
-from quire.client.remote_error import remote_error
+from quire.client.remote import remote_error
 from quire.clock import Clock, SystemClock
 from quire.errors import BrokerUnreachable, QuireError
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 
 import msgspec
 
-from quire.client.remote_error import remote_error
+from quire.client.remote import remote_error
 from quire.errors import AddressInUse, InvalidArgument, QuireError
 from quire.http.bulk.readers import Announcement, Instructions, News, Question, Readers, Reply, RightsChanged, TlsRead
 from quire.logs import event

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from quire.arrow.lanes import Condition, LaneRange, LaneStates, ReadRequest, Trailer
-from quire.client.remote_error import remote_error
+from quire.client.remote import remote_error
 from quire.errors import BrokerUnreachable
 from quire.spark.online.credentials import NO_CREDENTIALS, Credentials
 from quire.spark.online.http import answer, content

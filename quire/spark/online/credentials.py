@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from quire.client.tls_trust import CA, CERTIFICATE
+from quire.client.remote import CA, CERTIFICATE
 from quire.errors import InvalidArgument
 from quire.spark.options import Options
 
@@ -46,7 +46,7 @@ class Credentials:
         return replace(self, authorization="")
 
     def context(self) -> ssl.SSLContext:
-        """What to connect with (``quire.client.tls_trust.client_context``)."""
+        """What to connect with (``quire.client.remote.client_context``)."""
         return _context(self.authorities, self.certificate)
 
 

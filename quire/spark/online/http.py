@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from quire.arrow.failure import Failure
-from quire.client.remote_error import remote_error
+from quire.client.remote import remote_error
 from quire.errors import BrokerUnreachable, ProtocolViolation
 from quire.spark.online.credentials import NO_CREDENTIALS, Credentials
 

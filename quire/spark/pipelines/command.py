@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
-from quire.client.remote_error import remote_error
+from quire.client.remote import remote_error
 from quire.errors import ERRORS, InvalidArgument, QuireError, SparkEnded
 from quire.spark.pipelines.place import DEFAULT_URL, Place
 from quire.spark.sessions import register, session

@@ -23,8 +23,7 @@ from quire.client import (
     Stream,
     Topic,
 )
-from quire.client.delivery import Delivery
-from quire.client.outgoing import Outgoing, wire_message
+from quire.client.message import Delivery, Outgoing, wire_message
 from quire.client.sync import ReceivedMessage as SyncReceivedMessage
 from quire.errors import InvalidDestination, UnknownMessage
 from quire.protocols.openwire.commands import MessageDispatch

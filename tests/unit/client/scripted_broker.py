@@ -9,8 +9,8 @@ import pytest
 from quire.client import channel as channel_module
 from quire.client import connect
 from quire.client.channel import Channel
+from quire.client.connection import Connection
 from quire.client.link import Link
-from quire.client.openwire_connection import Connection
 from quire.errors import BrokerUnreachable, LimitExceeded
 from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispatch, Response
 from quire.protocols.openwire.messages import ActiveMQTextMessage, Message

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from quire.client.ack_mode import AckMode
-from quire.client.acknowledging import Acknowledging, AckSettings
-from quire.client.delivery import Delivery
-from quire.client.redelivery_policy import RedeliveryPolicy
+from quire.client.consumer import Acknowledging, AckSettings
+from quire.client.message import Delivery
+from quire.client.options import RedeliveryPolicy
+from quire.client.session_core import AckMode
 from quire.clock import ManualClock
 from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispatch
 from quire.protocols.openwire.messages import ActiveMQTextMessage

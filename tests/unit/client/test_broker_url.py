@@ -4,11 +4,8 @@ from random import Random
 
 import pytest
 
-from quire.client.broker_addresses import BrokerAddresses
-from quire.client.broker_url import read_url
-from quire.client.consumer_options import ConsumerOptions, consumer_options
 from quire.client.destinations import Queue
-from quire.client.failover_options import FailoverOptions
+from quire.client.options import BrokerAddresses, ConsumerOptions, FailoverOptions, consumer_options, read_url
 from quire.errors import InvalidArgument, InvalidDestination
 
 

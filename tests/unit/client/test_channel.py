@@ -8,9 +8,9 @@ import pytest
 
 from quire.client import AckMode
 from quire.client import channel as channel_module
-from quire.client.broker_url import read_url
 from quire.client.channel import Channel
 from quire.client.link import Link
+from quire.client.options import read_url
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable, QuireError, TransactionRolledBack
 from quire.protocols.openwire.commands import (

@@ -5,14 +5,11 @@ from typing import Any
 import pytest
 
 from quire.client import Blob, JavaObject, Message, Queue, TemporaryQueue, TemporaryTopic, Topic
-from quire.client.connection_audit import ConnectionAudit
-from quire.client.connection_ids import connection_id
-from quire.client.delivery import Delivery
-from quire.client.message_bodies import new_message, read_body
-from quire.client.outgoing import Outgoing, wire_message
-from quire.client.received_message import ReceivedMessage
-from quire.client.remote_exception import RemoteError, error_of
-from quire.client.wire_destinations import from_wire, to_wire
+from quire.client.channel import RemoteError, error_of
+from quire.client.connection import connection_id
+from quire.client.destinations import from_wire, to_wire
+from quire.client.message import Delivery, Outgoing, ReceivedMessage, new_message, read_body, wire_message
+from quire.client.message_audit import ConnectionAudit
 from quire.clock import ManualClock
 from quire.errors import (
     AccessRefused,
@@ -52,7 +49,7 @@ def test_a_tuple_is_a_stream_and_other_values_are_no_bodies() -> None:
 
 
 def test_a_body_that_is_too_large_when_inflated_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.client.message_bodies.MAX_INFLATED", 1000)
+    monkeypatch.setattr("quire.client.message.MAX_INFLATED", 1000)
     content = deflate(ActiveMQBytesMessage, b"x" * 1001)
     with pytest.raises(LimitExceeded):
         read_body(ActiveMQBytesMessage(content=content, compressed=True))

@@ -5,9 +5,7 @@ from random import Random
 import pytest
 
 from quire.client.destinations import Queue, Topic
-from quire.client.prefetch_policy import PrefetchPolicy, checked_prefetch
-from quire.client.redelivery_policies import RedeliveryPolicies
-from quire.client.redelivery_policy import RedeliveryPolicy
+from quire.client.options import PrefetchPolicy, RedeliveryPolicies, RedeliveryPolicy, checked_prefetch
 from quire.errors import InvalidArgument
 
 

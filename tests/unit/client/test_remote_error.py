@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.client.remote_error import error_classes, remote_error
+from quire.client.remote import error_classes, remote_error
 from quire.errors import ERRORS, QuireError
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from quire.client.replay_state import ReplayState
+from quire.client.channel import ReplayState
 from quire.protocols.openwire.commands import (
     ConnectionInfo,
     ConsumerInfo,

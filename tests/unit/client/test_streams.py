@@ -7,17 +7,13 @@ from typing import Any
 import pytest
 
 from quire.client import AckMode, ClientDestination, Queue, ReceivedMessage, Stream, Topic
-from quire.client.broker_url import read_url
-from quire.client.channel import Channel
-from quire.client.connection_audit import ConnectionAudit
-from quire.client.connection_options import ConnectionOptions
-from quire.client.consumer_request import ConsumerRequest
-from quire.client.delivery import Delivery
-from quire.client.local_transaction import LocalTransaction
-from quire.client.redelivery_policies import RedeliveryPolicies
-from quire.client.redelivery_policy import RedeliveryPolicy
+from quire.client.channel import Channel, LocalTransaction
+from quire.client.destinations import from_wire, to_wire
+from quire.client.message import Delivery
+from quire.client.message_audit import ConnectionAudit
+from quire.client.options import ConnectionOptions, RedeliveryPolicies, RedeliveryPolicy, read_url
+from quire.client.session import ConsumerRequest
 from quire.client.session_core import SessionCore
-from quire.client.wire_destinations import from_wire, to_wire
 from quire.clock import SystemClock
 from quire.errors import InvalidArgument, InvalidDestination, InvalidSelector, QuireError
 from quire.protocols.openwire.commands import ConsumerInfo, MessageDispatch

@@ -5,8 +5,8 @@ import logging
 
 import pytest
 
-from quire.client import unanswered
-from quire.client.unanswered import Unanswered
+from quire.client import channel as channel_module
+from quire.client.channel import Unanswered
 from quire.clock import ManualClock
 from quire.errors import BrokerUnreachable
 from quire.protocols.openwire.commands import Response, SessionInfo
@@ -16,7 +16,7 @@ from quire.protocols.openwire.structures import ActiveMQQueue
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unanswered, "LOOK", 0.001)
+    monkeypatch.setattr(channel_module, "LOOK", 0.001)
 
 
 def test_a_request_that_is_overdue_fails_and_the_others_wait() -> None:

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from quire.client.delivery import Delivery
-from quire.client.waiting_messages import WaitingMessages
+from quire.client.consumer import WaitingMessages
+from quire.client.message import Delivery
 from quire.protocols.openwire.commands import MessageDispatch
 from quire.protocols.openwire.messages import ActiveMQMessage
 

@@ -1,9 +1,16 @@
-"""The connection: sessions over one socket to a broker, or to one broker after the other."""
+"""The connection: sessions over one socket to a broker, or to one broker after the other.
 
+Its id is unique, and in the form of ActiveMQ's, which brokers and tools read. One temporary queue of the connection
+takes the answers to all requests.
+"""
+
+import asyncio
 import contextlib
 import inspect
 import itertools
 import logging
+import secrets
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,22 +19,15 @@ from types import TracebackType
 from typing import Self
 
 from quire import logs
-from quire.client.ack_mode import AckMode, ack_mode
 from quire.client.arguments import check_plain_function, check_text, refused
-from quire.client.broker_url import read_url
-from quire.client.channel import Channel
-from quire.client.connection_audit import ConnectionAudit
-from quire.client.connection_ids import connection_id
-from quire.client.destinations import ClientDestination
-from quire.client.local_transaction import LocalTransaction
-from quire.client.message import Body, Message
-from quire.client.received_message import ReceivedMessage
-from quire.client.redelivery_policies import PoliciesByDestination, RedeliveryPolicies
-from quire.client.remote_exception import error_of
-from quire.client.requestor import Requestor
+from quire.client.channel import Channel, LocalTransaction, error_of
+from quire.client.destinations import ClientDestination, TemporaryQueue, to_wire
+from quire.client.message import Body, Message, ReceivedMessage
+from quire.client.message_audit import ConnectionAudit
+from quire.client.options import PoliciesByDestination, RedeliveryPolicies, read_url
+from quire.client.producer import Producer
 from quire.client.session import Session
-from quire.client.session_core import SessionCore
-from quire.client.wire_destinations import to_wire
+from quire.client.session_core import AckMode, SessionCore, ack_mode
 from quire.clock import Clock, SystemClock
 from quire.errors import (
     BrokerUnreachable,
@@ -35,6 +35,7 @@ from quire.errors import (
     InvalidArgument,
     InvalidDestination,
     QuireError,
+    RequestUnanswered,
     UnknownSubscription,
 )
 from quire.protocols.openwire.commands import (
@@ -50,6 +51,75 @@ from quire.protocols.openwire.commands import (
     RemoveSubscriptionInfo,
 )
 from quire.protocols.openwire.structures import BaseCommand, ConnectionId, ConsumerId, SessionId
+
+_NUMBERS = itertools.count(1)
+
+
+def connection_id(clock: Clock, prefix: str = "") -> str:
+    """A new id.
+
+    Args:
+        clock: for the time in it.
+        prefix: what it begins with; ``ID`` by default.
+    """
+    host = socket.gethostname().encode("ascii", "ignore").decode().replace(":", "") or "localhost"
+    return f"{prefix or 'ID'}:{host}-{secrets.randbelow(10**9)}-{clock.now_ms()}-{next(_NUMBERS)}:1"
+
+
+class Requestor:
+    """Sends requests, and gives each answer to who waits for it.
+
+    Args:
+        session: a session of its own, in mode ``AUTO``.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._numbers = itertools.count(1)
+        self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
+        self._answers: TemporaryQueue | None = None
+        self._producer: Producer | None = None
+        self._lock = asyncio.Lock()
+
+    async def ask(self, destination: ClientDestination, body: Body | Message, timeout: float | None) -> ReceivedMessage:
+        """Send a request, and wait for its answer.
+
+        Args:
+            destination: who answers there.
+            body: the request.
+            timeout: how long the answer may take, in seconds; None: without a limit.
+
+        Raises:
+            RequestUnanswered: no answer came in time.
+        """
+        answers, producer = await self._opened()
+        correlation_id = f"{answers.name}:{next(self._numbers)}"
+        answer: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
+        self._waiting[correlation_id] = answer
+        try:
+            async with asyncio.timeout(timeout):
+                await producer.send(body, destination=destination, persistent=False, time_to_live=timeout,
+                                    reply_to=answers, correlation_id=correlation_id)  # fmt: skip
+                return await answer
+        except TimeoutError as error:
+            text = f"no answer from {destination} within {timeout:g} s"
+            raise RequestUnanswered(text, destination=str(destination), timeout=timeout) from error
+        finally:
+            del self._waiting[correlation_id]
+
+    async def _opened(self) -> tuple[TemporaryQueue, Producer]:
+        async with self._lock:
+            if self._answers is None or self._producer is None:
+                answers = await self._session.temporary_queue()
+                await self._session.consumer(answers, listener=self._answered)
+                self._answers, self._producer = answers, self._session.producer()
+            return self._answers, self._producer
+
+    async def _answered(self, message: ReceivedMessage) -> None:
+        waiting = self._waiting.get(message.correlation_id or "")
+        if waiting is not None and not waiting.done():
+            waiting.set_result(message)
+
 
 OnError = Callable[[Exception], object] | Callable[[Exception, ReceivedMessage | None], object]
 """What is called with errors that no call raises; if it takes a second argument, it gets the message of a listener."""
