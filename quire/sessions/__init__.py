@@ -1,0 +1,1 @@
+"""What a client's session is, once for all doors."""
