@@ -23,7 +23,7 @@ A delivery is a pair of a part and a message; no object is made for it. Its name
 message's sequence. The name of a member's message is a ``Handle``, which outlives the connection.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
@@ -68,13 +68,13 @@ class Traits(NamedTuple):
         grouped: whether it is of a message group.
         timing: its delay and repetition, as headers say it (``quire.broker.schedule``); None for at once.
         partition_key: what chooses its partition, in a stream; None for none.
-        partition: the partition of a stream it is for; None for any.
+        partition: the partition of a stream it is for, as a header says it; None for any.
     """
 
     grouped: bool = False
     timing: Any = None
     partition_key: str | None = None
-    partition: int | None = None
+    partition: str | None = None
 
 
 PLAIN = Traits()
@@ -201,10 +201,17 @@ class Part(Protocol):
     Attributes:
         number: names it in its session. A number is never used again there.
         writer: the door's: what all its messages begin with, or what writes them.
+        partition: of a member, which one; ``RETRIES`` for its retries. None of all others.
+        epoch: of a member, the number of the assignment; 0 of all others.
     """
 
     number: int
     writer: Any
+
+    @property
+    def partition(self) -> int | None: ...
+    @property
+    def epoch(self) -> int: ...
 
     @property
     def consumer(self) -> Consumer:
@@ -373,8 +380,24 @@ class Session(Protocol):
     @property
     def restricted(self) -> bool: ...
 
+    def takes_input(self) -> None:
+        """A chunk of input follows: sends that reach a target directly are this session's."""
+
+    def took_input(self, sent: bool) -> None:
+        """A chunk of input was taken: what its routes have in ``receipts`` is to be confirmed.
+
+        Args:
+            sent: whether messages were given to targets directly: if their commit fails, the session is told.
+        """
+
+    def recheck(self) -> Iterator[None]:
+        """Rules have changed, or places: end what the client may not have any more, a piece at a time."""
+
+    def confirm(self, token: Token) -> None:
+        """Nothing is asked for but the token: it comes back when everything before is durable, at every shard."""
+
     def open(self, who: Opening, token: Token = None) -> bool:
-        """The client introduces itself."""
+        """The client introduces itself. False while its client id, or the shard that knows it, is waited for."""
 
     def route(self, destination: str, traits: Traits = PLAIN) -> Route:
         """Find where messages to a destination go; rights are asked, and the destination is created."""
@@ -420,7 +443,17 @@ class Session(Protocol):
 
 
 class Door(Protocol):
-    """What a protocol implements: what a session tells its client."""
+    """What a protocol implements: what a session tells its client.
+
+    Attributes:
+        name: who the client is, for operators: the peer's address.
+    """
+
+    name: str
+
+    @property
+    def has_ended(self) -> bool | None:
+        """Whether the client has ended the connection, though not all that came was read; None if that is not known."""
 
     def deliver(self, part: Part, messages: list[Message], first: bool) -> None:
         """Write messages; ``first`` if they are the first of their group for this consumer. Called once for a run."""
