@@ -356,8 +356,8 @@ class Turns:
             core.flow.release()
             core.meter.part("what waited for room")
         is_late = core.dispatch.has_overrun()
-        for session in core.take_unwritten():
-            session.discard() if is_late else session.flush()
+        for output in core.take_unwritten():
+            output.discard() if is_late else output.flush()
         core.meter.end("output")
 
     def _may_begin(self) -> bool:

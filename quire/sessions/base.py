@@ -390,6 +390,9 @@ class Session(Protocol):
             sent: whether messages were given to targets directly: if their commit fails, the session is told.
         """
 
+    def drained(self) -> None:
+        """The door takes deliveries again: it is ``writable``, and consumers may be given messages."""
+
     def recheck(self) -> Iterator[None]:
         """Rules have changed, or places: end what the client may not have any more, a piece at a time."""
 

@@ -23,7 +23,7 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Protocol
 
-from quire.broker.core.subscription import Departing, Session, Subscription
+from quire.broker.core.subscription import Departing, Output, Session, Subscription
 from quire.broker.core.turn import Steps, TurnDispatch, TurnMeter
 from quire.clock import Clock, WallClock
 from quire.cursors.memory_usage import MemoryUsage
@@ -542,7 +542,7 @@ class Core:
         self._ids = 0
         self._call_soon = call_soon
         self._turn_asked = self._turn_includes = False
-        self._unwritten: dict[Session, None] = {}
+        self._unwritten: dict[Output, None] = {}
 
     def connect(self, directory: Directory, advisories: Advisories, ledger: Ledger) -> None:
         """The services above the core are there."""
@@ -676,13 +676,13 @@ class Core:
         """The turn that follows begins."""
         self._turn_asked = asked
 
-    def unwritten(self, session: Session) -> None:
-        """A session has output to write at the end of the turn."""
-        self._unwritten[session] = None
+    def unwritten(self, output: Output) -> None:
+        """Something is to be written to a client at the end of the turn."""
+        self._unwritten[output] = None
         self._ask_commit()
 
-    def take_unwritten(self) -> dict[Session, None]:
-        """The sessions that have output to write."""
+    def take_unwritten(self) -> dict[Output, None]:
+        """The clients to whom something is to be written."""
         unwritten, self._unwritten = self._unwritten, {}
         return unwritten
 

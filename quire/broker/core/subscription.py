@@ -16,6 +16,16 @@ from quire.settings import Policy
 from quire.store.base import Delivery
 
 
+class Output(Protocol):
+    """What has gathered for a client."""
+
+    def flush(self) -> None:
+        """Write what has gathered since the last time, in one write."""
+
+    def discard(self) -> None:
+        """Write nothing of what has gathered, and end: another broker may have given the same messages to others."""
+
+
 class Session(ABC):
     """A client's session as the core sees it.
 
