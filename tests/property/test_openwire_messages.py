@@ -38,10 +38,9 @@ from quire.protocols.openwire.wire_format import WireFormat
 from quire.protocols.stomp import decoder as stomp
 from quire.protocols.stomp.frames import SERVER_COMMANDS
 from quire.server.openwire.client_session import ClientSession
+from quire.server.openwire.dispatch_frames import PlainDispatch, StreamFrames
 from quire.server.openwire.message_content import HEADERS, content_of, message_of
-from quire.server.openwire.plain_dispatch import PlainDispatch
 from quire.server.openwire.property_lines import RAW, RESERVED
-from quire.server.openwire.stream_frames import StreamFrames
 
 Q = ActiveMQQueue("q")
 CONSUMER = ConsumerId("ID:host-1", 1, 1)

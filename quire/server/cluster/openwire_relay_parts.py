@@ -20,7 +20,7 @@ from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay_part import Answered, OwnPart, Part, Receiver, RemotePart
 from quire.server.cluster.spanning_commit import Seat
 from quire.server.cluster.stomp_relay import ENTRY_ENDED
-from quire.server.openwire.openwire_errors import JAKARTA, throwable
+from quire.server.openwire.openwire_destinations import JAKARTA, throwable
 
 MOST_ASKED = 1000
 """So many commands of a client may wait for the answer of one shard."""

@@ -9,7 +9,7 @@ from quire.protocols.openwire.structures import ConsumerId
 from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.connected_session import ConnectedSession
-from quire.server.openwire.openwire_errors import JAVAX
+from quire.server.openwire.openwire_destinations import JAVAX
 
 
 class ClientSession(ConnectedSession):

@@ -1,14 +1,141 @@
-"""The frames in which one subscription's messages go to an OpenWire client."""
+"""The frames in which messages go to an OpenWire client.
 
+Nearly all messages have an id that an OpenWire client made, a time stamp, plain properties and a body of bytes or ASCII
+text: their frames are joined from pieces that were encoded once. The encoder writes the others; a test compares both.
+
+A client knows a message by one number (``MessageId.broker_sequence_id``): its sequence in its lane. Of a stream
+the low bits are the number of the part of its consumer that has it. A part that was given back and comes again has
+another number: an acknowledgement from before is not taken for one of now.
+"""
+
+import re
+from functools import lru_cache
+from struct import Struct
+
+from quire.broker.streams.groups.group_partition import RETRIES
+from quire.broker.streams.groups.member import MemberSubscription
 from quire.errors import LimitExceeded, QuireError
-from quire.message import Message
+from quire.message import PROPERTY_TYPES, Message, property_types, unescape
 from quire.protocols.openwire.commands import MessageDispatch
+from quire.protocols.openwire.loose_writer import LooseWriter
+from quire.protocols.openwire.messages import OFFSET, PARTITION, ActiveMQBytesMessage, ActiveMQTextMessage
 from quire.protocols.openwire.messages import Message as WireMessage
-from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId
+from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
+from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId, MessageId, ProducerId
+from quire.protocols.openwire.wire_fields import Structure
 from quire.server.openwire.advisory_structures import ADVISORY, with_structure
 from quire.server.openwire.client_session import ClientSession
-from quire.server.openwire.message_content import message_of
-from quire.server.openwire.plain_dispatch import SINCE, PlainDispatch
+from quire.server.openwire.message_content import message_of, producer_of
+from quire.server.openwire.property_lines import RESERVED, written_value
+
+SINCE = 10
+"""The first version of OpenWire in which a dispatch looks like this."""
+
+LARGE = 1 << 20
+"""A message with more bytes than this is large."""
+
+PLACE_NAMES = frozenset({PARTITION.encode(), OFFSET.encode()})
+"""The names of the properties that say where in a stream a message is."""
+
+KNOWN = 4096
+"""How many producers and types of properties are remembered."""
+
+_HEAD = re.compile(
+    rb"message-id:(ID[^\n]*)\\c(\d{1,18})\ntimestamp:(\d{1,18})\n(persistent:true\n)?(content-length:\d+\n)?"
+    rb"(?:" + PROPERTY_TYPES + rb":([^\n]*)\n)?"
+)
+
+# Of a message, behind its destination: no transaction, no original destination, and the start of its id.
+_ID = b"\0\0\x01\x6e\0"
+# Its number, that of the broker, persistence, expiration, priority, time stamp, the size of its body; all else is null.
+_NUMBERS = Struct(">qq7x?qbxqx?i")
+# Behind the properties: the count of deliveries, whether it is the first of its group, and the count of the dispatch.
+_END = Struct(">3xi29x?i")
+_SIZE = Struct(">i")
+_PROPERTIES = Struct(">?ii")
+
+_writer = LooseWriter(SINCE, False, None)
+
+
+class PlainDispatch:
+    """Writes the plain messages of one subscription."""
+
+    __slots__ = ("_bytes_start", "_destination", "_text_start")
+
+    def __init__(self, consumer: ConsumerId, destination: ActiveMQDestination) -> None:
+        self._destination = _nested(destination) + _ID
+        start = bytes([MessageDispatch.TYPE, 0, 0, 0, 0, 0]) + _nested(consumer) + _nested(destination) + b"\x01"
+        self._bytes_start = start + bytes([ActiveMQBytesMessage.TYPE, 0, 0, 0, 0, 0])
+        self._text_start = start + bytes([ActiveMQTextMessage.TYPE, 0, 0, 0, 0, 0])
+
+    def frame(self, message: Message, sequence: int, *, is_first: bool, place: bytes = b"") -> bytes | None:
+        """The frame of a message; None if it is not a plain one.
+
+        Args:
+            sequence: the number by which the client names it.
+            is_first: whether it is the first of its group for this consumer.
+            place: of a stream: the two properties that say where in it the message is, encoded.
+        """
+        content = message.content
+        found = _HEAD.match(content)
+        if found is None:
+            return None
+        id_start, number, stamp, is_persistent, length, types = found.groups()
+        producer, at = _producer(id_start), found.end()
+        end = content.index(b"\n\n", at - 1)
+        properties = _properties(types or b"", content[at:end], place) if end > at or place else b"\0"
+        if producer is None or properties is None:
+            return None
+        # The body of a large message is copied once, into the frame.
+        body = content[end + 2 :] if len(content) <= LARGE else memoryview(content)[end + 2 :]
+        start, size = self._bytes_start, b""
+        if length is None:
+            if not content.isascii() or content.find(b"\0", end) >= 0:
+                return None
+            start, size = self._text_start, _SIZE.pack(len(body))
+        elif not body:
+            return None
+        count = max(message.deliveries, 1) if message.redelivered else 0
+        parameters = _NUMBERS.pack(
+            int(number), sequence, message.persistent or is_persistent is not None, message.expiration,
+            message.priority, int(stamp), True, len(size) + len(body),
+        )  # fmt: skip
+        pieces = (
+            start, producer, self._destination, producer, parameters, size, body, properties,
+            _END.pack(count, is_first, count),
+        )  # fmt: skip
+        return b"".join((_SIZE.pack(sum(map(len, pieces))), *pieces))
+
+
+def _nested(structure: Structure) -> bytes:
+    return b"\x01" + _writer.write(structure)
+
+
+@lru_cache(KNOWN)
+def _producer(start: bytes) -> bytes | None:
+    """The producer in a message id, encoded; None if an OpenWire client did not make it."""
+    producer = producer_of(unescape(start))
+    return None if producer is None else _nested(producer)
+
+
+def _properties(types: bytes, lines: bytes, place: bytes) -> bytes | None:
+    """Properties, encoded; None if there is a header among them, or anything escaped, or what ``place`` says."""
+    if b"\\" in lines or b"\0" in lines or not lines.isascii():
+        return None
+    kinds = property_types(types)
+    pieces: list[bytes] = []
+    for line in lines.split(b"\n") if lines else ():
+        name, _, value = line.partition(b":")
+        if (name in RESERVED and name not in kinds) or (place and name in PLACE_NAMES):
+            return None
+        pieces += (_name(name), written_value(kinds.get(name), value))
+    data = place + b"".join(pieces)
+    return _PROPERTIES.pack(True, len(data) + 4, (len(pieces) >> 1) + 2 * bool(place)) + data
+
+
+@lru_cache(KNOWN)
+def _name(name: bytes) -> bytes:
+    return len(name).to_bytes(2, "big") + name
 
 
 class DispatchFrames:
@@ -81,3 +208,116 @@ class DispatchFrames:
             redelivery_counter=message.redelivery_counter,
         )  # fmt: skip
         return self._session.frame(dispatch)
+
+
+PART_BITS = 20
+"""So many low bits are the number of the part."""
+
+_PART = (1 << PART_BITS) - 1
+_PLACE_PROPERTIES = Struct(f">H{len(PARTITION)}sBiH{len(OFFSET)}sBq")
+_INT, _LONG = 5, 6
+
+
+def part_of(subscription: int) -> int:
+    """The part that a subscription's number stands for."""
+    return subscription & _PART
+
+
+def number_of(offset: int, part: int) -> int:
+    """The number of a message of a part."""
+    return offset << PART_BITS | part & _PART
+
+
+def part_and_offset(number: int) -> tuple[int, int]:
+    """The part of a number, and the offset."""
+    return number & _PART, number >> PART_BITS
+
+
+def place_properties(partition: int, offset: int) -> bytes:
+    """The two properties that say where in a stream a message is, encoded, without their count."""
+    names = PARTITION.encode(), OFFSET.encode()
+    return _PLACE_PROPERTIES.pack(len(names[0]), names[0], _INT, partition, len(names[1]), names[1], _LONG, offset)
+
+
+REDELIVERY_DELAY = "redeliveryDelay"
+"""The property with which ActiveMQ's broker says that it counts redeliveries: then clients do not check their limit."""
+
+
+Place = tuple[int, int]
+"""A partition and an offset."""
+
+AGAIN = "redelivered"
+"""What a message that may come a second time has in place of the connection of its producer."""
+
+
+class StreamFrames(DispatchFrames):
+    """Writes messages whose sequences are numbers of ``number_of``, with the partition as the part."""
+
+    __slots__ = ()
+
+    def _frame(self, message: Message, is_first: bool) -> bytes:
+        place = part_and_offset(message.sequence)
+        return self._plain_frame(message, message.sequence, place, is_first) or self._placed(
+            message, message.sequence, place, is_first
+        )
+
+    def _plain_frame(self, message: Message, number: int, place: Place, is_first: bool) -> bytes | None:
+        """The frame of a plain message; None if it is not one."""
+        if self._plain is None:
+            return None
+        frame = self._plain.frame(message, number, is_first=is_first, place=place_properties(*place))
+        if frame is not None and len(frame) > self._session.format.max_frame_size:
+            raise self._too_large(message, frame)
+        return frame
+
+    def _placed(self, message: Message, number: int, place: Place, is_first: bool) -> bytes:
+        """The frame of any message."""
+        shown = self._shown(message)
+        assert shown.message_id is not None
+        shown.message_id.broker_sequence_id = number
+        shown.jmsx_group_first_for_consumer = is_first
+        said = {PARTITION: Typed(Tag.INT, place[0]), OFFSET: Typed(Tag.LONG, place[1])}
+        if message.redelivered:
+            said[REDELIVERY_DELAY] = Typed(Tag.LONG, 0)
+        own = read_map(shown.marshalled_properties, typed=True) if shown.marshalled_properties else {}
+        shown.marshalled_properties = write_map({**said, **own, **said})
+        return self._dispatched(shown)
+
+
+class MemberFrames(StreamFrames):
+    """Writes what a member of a group, or a reader, is given of one partition, or of the retries.
+
+    Clients take a message whose id comes twice on a connection for a duplicate, and acknowledge it as poison. So what
+    may come again is told apart by its producer, and shows its id as text.
+
+    Args:
+        child: the member's part.
+        partition: its number, or ``RETRIES``.
+        is_fresh: whether the consumer had nothing of the partition before.
+    """
+
+    __slots__ = ("_child", "_is_fresh")
+
+    def __init__(
+        self, session: ClientSession, consumer: ConsumerId, destination: ActiveMQDestination,
+        child: MemberSubscription, partition: int, *, is_fresh: bool,
+    ) -> None:  # fmt: skip
+        super().__init__(session, consumer, destination)
+        self._child = child
+        self._is_fresh = is_fresh and partition != RETRIES
+
+    def _frame(self, message: Message, is_first: bool) -> bytes:
+        child = self._child
+        place = child.member.group.place_of(child, message)
+        number = number_of(message.sequence, child.number)
+        is_plain = self._is_fresh and not message.redelivered
+        frame = self._plain_frame(message, number, place, is_first) if is_plain else None
+        return frame or self._placed(message, number, place, is_first)
+
+    def _shown(self, stored: Message) -> WireMessage:
+        shown = super()._shown(stored)
+        may_be_known = stored.redelivered or not self._is_fresh
+        if may_be_known and self._session.format.version >= SINCE:
+            producer = ProducerId(AGAIN, self._child.number, stored.deliveries)
+            shown.message_id = MessageId(producer, stored.sequence, text_view=str(shown.message_id))
+        return shown

@@ -1,10 +1,10 @@
-"""Destinations as OpenWire names them, and as the core does: a stream is a topic named ``stream://NAME``."""
+"""Destinations and errors as OpenWire names them; a stream is a topic named ``stream://NAME``."""
 
 from functools import lru_cache
 
 from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.destination import Destination, DestinationKind, split_options
-from quire.errors import InvalidDestination
+from quire.errors import ERRORS, InvalidDestination, QuireError
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
     ActiveMQQueue,
@@ -12,6 +12,7 @@ from quire.protocols.openwire.structures import (
     ActiveMQTempTopic,
     ActiveMQTopic,
 )
+from quire.protocols.openwire.throwable import Throwable
 
 _KINDS: dict[type[ActiveMQDestination], tuple[DestinationKind, Scope]] = {
     ActiveMQQueue: (DestinationKind.QUEUE, Scope.COMMON),
@@ -31,11 +32,11 @@ _SCHEMES = {
 LONGEST_NAME = 20_000
 """A list of destinations may have so many characters: a string of OpenWire has up to 65535 octets."""
 
-KNOWN = 10_000
+REMEMBERED = 10_000
 """How many destinations are remembered with their addresses."""
 
 
-@lru_cache(KNOWN)
+@lru_cache(REMEMBERED)
 def addresses_of(destination: ActiveMQDestination) -> tuple[Address, ...]:
     """The parts of a destination: more than one of a composite (``A,B`` or ``A,topic://B``).
 
@@ -70,7 +71,7 @@ def stream_option(written: str, option: str) -> str | None:
     return options.get(option)
 
 
-@lru_cache(KNOWN)
+@lru_cache(REMEMBERED)
 def text_of(destination: ActiveMQDestination) -> str:
     """A destination as the core's headers have it: ``/queue/A,/topic/B``. Raises what ``addresses_of`` does."""
     return ",".join([str(address) for address in addresses_of(destination)])
@@ -83,7 +84,7 @@ def openwire_destination(kind: DestinationKind, name: str, scope: Scope = Scope.
     return _CLASSES.get((kind, scope), ActiveMQTopic)(name)
 
 
-@lru_cache(KNOWN)
+@lru_cache(REMEMBERED)
 def destination_in(text: str) -> ActiveMQDestination | None:
     """The destination that a header such as ``reply-to`` names; None if it names none, or too many."""
     try:
@@ -116,3 +117,28 @@ def plain(destination: ActiveMQDestination) -> Destination:
         text = f"{str(destination)[:100]!r} names several destinations: name one"
         raise InvalidDestination(text, destination=str(destination)[:100])
     return Destination(addresses[0].kind, addresses[0].name)
+
+
+JAVAX, JAKARTA = "javax.jms", "jakarta.jms"
+"""The packages of JMS: clients of ActiveMQ 6 know the second one alone."""
+
+
+def package_for(provider_version: str) -> str:
+    """The package of JMS that a client knows, by the version that it says it is of."""
+    major = provider_version.partition(".")[0]
+    return JAKARTA if major.isdigit() and int(major) >= 6 else JAVAX
+
+
+def throwable(error: QuireError, package: str, *, xa: bool = False) -> Throwable:
+    """An error as a client is told it. Its code comes first, as in every other protocol.
+
+    Args:
+        package: of JMS.
+        xa: whether the command was about an XA transaction: its number stands at the end of the text.
+    """
+    entry = ERRORS[error.code]
+    if xa:
+        text = f"{error.code}: {error} xaErrorCode:{entry.xa}"
+        return Throwable("javax.transaction.xa.XAException", text)
+    name = entry.openwire
+    return Throwable(name if "." in name else f"{package}.{name}", f"{error.code}: {error}")

@@ -18,11 +18,10 @@ from quire.errors import InvalidArgument
 from quire.message import Message
 from quire.protocols.openwire.commands import MessageAck
 from quire.protocols.openwire.structures import XATransactionId
+from quire.server.openwire.dispatch_frames import MemberFrames, part_and_offset, part_of
 from quire.server.openwire.member_pull import MemberPull
 from quire.server.openwire.openwire_consumer import MAX_PREFETCH, UNKNOWN, Covered, OpenWireConsumer, cause_of
 from quire.server.openwire.openwire_destinations import openwire_destination, stream_option
-from quire.server.openwire.stream_frames import MemberFrames
-from quire.server.openwire.stream_numbers import part_and_offset, part_of
 
 if TYPE_CHECKING:
     from quire.broker.streams.stream import Stream

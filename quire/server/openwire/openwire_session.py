@@ -48,7 +48,7 @@ from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.connection_commands import ConnectionCommands
 from quire.server.openwire.openwire_acknowledgements import OpenWireAcknowledgements
 from quire.server.openwire.openwire_consumers import OpenWireConsumers
-from quire.server.openwire.openwire_errors import package_for, throwable
+from quire.server.openwire.openwire_destinations import package_for, throwable
 from quire.server.openwire.openwire_sends import OpenWireSends
 from quire.server.openwire.openwire_transactions import OpenWireTransactions, is_xa
 

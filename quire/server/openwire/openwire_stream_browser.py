@@ -4,10 +4,9 @@ from quire.broker.core.subscription import Subscription
 from quire.broker.routing.addresses import Address
 from quire.broker.streams.stream import StreamBrowser
 from quire.errors import InvalidArgument
+from quire.server.openwire.dispatch_frames import StreamFrames, number_of
 from quire.server.openwire.openwire_browser import OpenWireBrowser
 from quire.server.openwire.openwire_destinations import openwire_destination
-from quire.server.openwire.stream_frames import StreamFrames
-from quire.server.openwire.stream_numbers import number_of
 
 
 class OpenWireStreamBrowser(OpenWireBrowser):

@@ -39,7 +39,7 @@ from quire.protocols.openwire.structures import (
 )
 from quire.protocols.openwire.wire_fields import Structure, WireField, wire_fields
 from quire.protocols.openwire.wire_format import WireFormat
-from quire.server.openwire.stream_numbers import number_of
+from quire.server.openwire.dispatch_frames import number_of
 from tests.fuzz.openwire_decoder import commands, value_of
 from tests.unit.server.openwire.rig import Q, Rig
 

@@ -30,7 +30,7 @@ from quire.protocols.openwire.structures import (
 )
 from quire.protocols.openwire.throwable import Throwable
 from quire.protocols.openwire.wire_format import WireFormat
-from quire.server.openwire.stream_numbers import number_of, part_and_offset, part_of, place_properties
+from quire.server.openwire.dispatch_frames import number_of, part_and_offset, part_of, place_properties
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, counters, id_of, properties, texts
 
