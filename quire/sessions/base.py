@@ -189,10 +189,13 @@ class Consumer(Protocol):
         spec: what it wants.
         parts: what it has of the core: one of a destination, several of a pattern or a list, one for each partition
             that a member is assigned.
+        only_part: the part, if it can never have another one; it is set before ``Door.part_added`` hears of it. None of
+            a pattern, a list, a member, and of what is spread over shards.
     """
 
     spec: SubscribeSpec
     parts: "Sequence[Part]"
+    only_part: "Part | None"
 
 
 class Part(Protocol):
@@ -235,17 +238,22 @@ class These(NamedTuple):
 class UpTo(NamedTuple):
     """All messages of a consumer up to one, in the order in which it was given them, over all its parts.
 
+    Of a consumer with several parts that does not have the first one, as of a list, whose clients name another one as
+    first, they are the last ``expected`` ones.
+
     Attributes:
         part: what the last one came from.
         first: the first one; None for the oldest in flight.
         last: the last one.
         expected: how many they are; 0 if that is not said.
+        first_part: what the first one came from; None for the same part.
     """
 
     part: Part
     first: int | None
     last: int
     expected: int = 0
+    first_part: Part | None = None
 
 
 class Handle(NamedTuple):
@@ -346,10 +354,21 @@ class Leaving(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the client of a consumer that goes has seen of its messages; the others are released."""
+    """What the client of a consumer that goes has seen of its messages; the others are released.
+
+    If the last one is not in flight, it was acknowledged, and with it all that was given before.
+
+    Attributes:
+        is_known: whether it says so.
+        last: the last one that it has seen; None for none of them.
+        part: what that one came from.
+        is_alone: whether the consumer has acknowledged messages alone: then earlier ones may still be in flight.
+    """
 
     is_known: bool = False
-    last: int | None = None  # None: none of them
+    last: int | None = None
+    part: Part | None = None
+    is_alone: bool = False
 
 
 UNKNOWN = Seen()
@@ -366,6 +385,9 @@ class Session(Protocol):
         version: another one whenever destinations, rules or places have changed: the door forgets its routes.
         restricted: whether a send may have to wait now, or is limited in size: read once for each chunk of input.
         parts: what the client consumes, by number.
+        is_awaited: whether nothing more may be handed in until ``Door.go_on``: another shard has still to make a
+            temporary destination, and what comes next might have an answer sent there. It is read behind ``temporary``
+            and ``subscribe``.
     """
 
     name: str
@@ -373,6 +395,9 @@ class Session(Protocol):
     client_id: str | None
     writable: bool
     parts: dict[int, Part]
+
+    @property
+    def is_awaited(self) -> bool: ...
 
     @property
     def version(self) -> int: ...
@@ -434,6 +459,9 @@ class Session(Protocol):
 
     def end(self, tx: Tx, step: Step, token: Token = None) -> bool:
         """Take a transaction a step further. While a large one is gathered, it has to wait."""
+
+    def spoil(self, tx: Tx, error: QuireError) -> None:
+        """The door could not make a verb of what its client said in a transaction: it has failed, as by rule 6."""
 
     def temporary(self, kind: DestinationKind, name: str = "") -> Address:
         """Make a temporary destination, which goes with the session. Without a name it is made up."""
