@@ -31,6 +31,9 @@ from typing import Any, NamedTuple, Protocol
 from quire.broker.core.core import Target
 from quire.broker.core.subscription import AckMode
 from quire.broker.routing.addresses import Address
+from quire.broker.streams.groups.group_definition import Mode, Order
+from quire.broker.streams.groups.group_partition import NOTHING, Held
+from quire.broker.streams.partition import Start
 from quire.destination import Destination, DestinationKind
 from quire.errors import QuireError
 from quire.message import Message
@@ -137,6 +140,35 @@ class ConsumerKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Membership:
+    """What a client wants of a stream.
+
+    Attributes:
+        group: the group's name; None for a reader, which stores nothing.
+        member: the member's name; None if it has none, and is not awaited when its connection is lost.
+        start: where a new group begins; None if nothing is said.
+        mode: who gets a message.
+        order: what order the group relies on; None for what the group has.
+        consume_timeout: how long it may have a message, in seconds; None for what the policy says.
+        room: where it runs.
+        partitions: those it names.
+        held: what it still has of an earlier connection.
+        events: whether it wants to be told what happens to it.
+    """
+
+    group: str | None
+    member: str | None = None
+    start: Start | None = None
+    mode: Mode = Mode.CLUSTERING
+    order: Order | None = None
+    consume_timeout: float | None = None
+    room: str = ""
+    partitions: tuple[int, ...] = ()
+    held: Held = NOTHING
+    events: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SubscribeSpec:
     """What a consumer wants.
 
@@ -153,7 +185,7 @@ class SubscribeSpec:
         retroactive: whether it wants messages from before it came, as the topic keeps them.
         maximum_pending: how many messages may wait for it at a topic; None for what the policy says.
         name: of a durable or shared subscription.
-        membership: what a member or a reader wants of its group (``quire.sessions.membership``); None for others.
+        membership: what a member or a reader wants of its group; None for others.
         replay: whether a consumer of advisories is told first what is there.
         takes_over: whether the name of a durable subscription is taken from its present consumer.
         tracked: whether the door names messages by more than their part and sequence, so that the parts of other shards
@@ -174,7 +206,7 @@ class SubscribeSpec:
     retroactive: bool = False
     maximum_pending: int | None = None
     name: str | None = None
-    membership: Any = None
+    membership: Membership | None = None
     replay: bool = False
     takes_over: bool = False
     tracked: bool = False
@@ -206,10 +238,12 @@ class Part(Protocol):
         writer: the door's: what all its messages begin with, or what writes them.
         partition: of a member, which one; ``RETRIES`` for its retries. None of all others.
         epoch: of a member, the number of the assignment; 0 of all others.
+        in_flight: what was given and is not settled, by sequence; of another shard only if the consumer is tracked.
     """
 
     number: int
     writer: Any
+    in_flight: dict[int, Message]
 
     @property
     def partition(self) -> int | None: ...
@@ -226,6 +260,13 @@ class Part(Protocol):
 
     def acknowledge(self, sequences: list[int]) -> list[int]:
         """Settle a run of messages as done; those that are known at once not to be in flight."""
+
+
+class MemberPart(Part, Protocol):
+    """What a member of a group has of a partition, or of the retries."""
+
+    def origin(self, message: Message) -> tuple[int, int]:
+        """The partition and the offset of a message, of the origin of a retry."""
 
 
 class These(NamedTuple):
