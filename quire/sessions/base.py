@@ -225,9 +225,12 @@ class Consumer(Protocol):
             a pattern, a list, a member, and of what is spread over shards.
     """
 
-    spec: SubscribeSpec
-    parts: "Sequence[Part]"
-    only_part: "Part | None"
+    @property
+    def spec(self) -> SubscribeSpec: ...
+    @property
+    def parts(self) -> "Sequence[Part]": ...
+    @property
+    def only_part(self) -> "Part | None": ...
 
 
 class Part(Protocol):
@@ -489,6 +492,7 @@ class Session(Protocol):
         """So many more messages, once; it replaces the last pull. Its end is told to ``Door.pull_ended``.
 
         Args:
+            count: 0 for none: the last pull is over at once.
             wait_ms: -1 for what is there now, 0 for ever, or so many milliseconds.
         """
 
@@ -504,8 +508,11 @@ class Session(Protocol):
     def spoil(self, tx: Tx, error: QuireError) -> None:
         """The door could not make a verb of what its client said in a transaction: it has failed, as by rule 6."""
 
-    def temporary(self, kind: DestinationKind, name: str = "") -> Address:
-        """Make a temporary destination, which goes with the session. Without a name it is made up."""
+    def temporary(self, kind: DestinationKind, name: str = "", token: Token = None) -> Address:
+        """Make a temporary destination, which goes with the session. Without a name it is made up.
+
+        The token comes when it is there.
+        """
 
     def call(self, name: str, arguments: tuple[Any, ...], token: Token = None) -> bool:
         """Ask a service for something that is no verb (``quire.sessions.calls``)."""
