@@ -3,6 +3,7 @@
 A STOMP session settles through shorter ways; it is the same as STANDARD for a range and INDIVIDUAL for one message.
 """
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Protocol
 
@@ -141,23 +142,22 @@ class Puller(Protocol):
     """A consumer that asks for messages: a ``Subscription``, or one with several parts.
 
     Attributes:
-        id: its name.
         prefetch: 0.
         pulled: how many messages it may still be given of those it asked for.
     """
 
-    id: str
     prefetch: int
     pulled: int
+
+    @property
+    def id(self) -> str:
+        """Its name."""
 
     def wake(self) -> None:
         """It may be given messages at the end of this turn."""
 
     def look(self) -> None:
         """Be given now what there is."""
-
-    def nothing_came(self) -> None:
-        """A pull ended without a message: its client is told."""
 
 
 class Pull:
@@ -166,36 +166,44 @@ class Pull:
     Its session cancels it when the consumer leaves or pulls again.
 
     Args:
-        timeout_ms: how long it waits for the first one, in milliseconds; 0 for ever, -1 not at all. When the time is up
-            and nothing came, its session is told. What has not come then does not come any more.
+        timeout_ms: how long it waits, in milliseconds; 0 for ever, -1 not at all. What has not come when the time is
+            up does not come any more.
+        ended: told once when it is over, with how many have not come.
     """
 
-    def __init__(self, core: Core, subscription: Puller, quantity: int = 1, timeout_ms: int = 0) -> None:
-        if subscription.prefetch:
-            raise InvalidArgument(f"{subscription.id!r} has a prefetch and cannot pull", argument="prefetch")
+    def __init__(
+        self, core: Core, puller: Puller, quantity: int, timeout_ms: int, ended: Callable[[int], None]
+    ) -> None:  # fmt: skip
+        if puller.prefetch:
+            raise InvalidArgument(f"{puller.id!r} has a prefetch and cannot pull", argument="prefetch")
         if quantity < 1:
             raise InvalidArgument(f"{quantity} messages cannot be pulled: request at least one", argument="quantity")
         if timeout_ms < -1:
             raise InvalidArgument(f"a timeout of {timeout_ms} ms: -1 not to wait, 0 for ever", argument="timeout")
         self._core = core
-        self._subscription = subscription
-        self._wanted = subscription.pulled = quantity
+        self._puller = puller
+        self._wanted = puller.pulled = quantity
         self._looks = 0
-        self._is_over = False
+        self._ended: Callable[[int], None] | None = ended
         self._timer: Timer | None = None
         if timeout_ms > 0:
             self._timer = core.scheduler.call_later(timeout_ms / 1000, self._end)
         elif timeout_ms < 0:
             core.after_commit(self._look_soon)
-        subscription.wake()
+        puller.wake()
 
     def cancel(self) -> None:
         """It is to bring nothing more, and to say nothing."""
-        if not self._is_over:
-            self._is_over = True
-            self._subscription.pulled = 0
+        if self._ended is not None:
+            self._ended = None
+            self._puller.pulled = 0
         if self._timer is not None:
             self._timer.cancel()
+
+    def came(self) -> None:
+        """Messages came: it is over if they were the last."""
+        if self._puller.pulled <= 0:
+            self._tell()
 
     def _look_soon(self) -> None:
         """A commit is done: see in this turn whether there is anything now. While commits fail, there is not."""
@@ -203,31 +211,27 @@ class Pull:
         if core.store_error is not None:
             self._tell()
         else:
-            core.steps.add(self._look, f"a pull for {self._subscription.id}")
+            core.steps.add(self._look, f"a pull for {self._puller.id}")
 
     def _look(self) -> bool:
         """Is there anything? If not it is looked at again after the next commit; this step is done."""
-        if not self._is_over:
+        if self._ended is not None:
             self._looks += 1
-            self._subscription.look()
-            if self._looks < LOOKS and self._subscription.pulled == self._wanted:
+            self._puller.look()
+            if self._looks < LOOKS and self._puller.pulled == self._wanted:
                 self._core.after_commit(self._look_soon)
             else:
                 self._tell()
         return False
 
     def _end(self) -> None:
-        """The time is up: say so if nothing came."""
-        self._subscription.look()
+        """The time is up."""
+        self._puller.look()
         self._tell()
 
     def _tell(self) -> None:
-        """It is over: say so if nothing came."""
-        if self._is_over:
-            return
-        self._is_over = True
-        subscription = self._subscription
-        is_empty = subscription.pulled == self._wanted
-        subscription.pulled = 0
-        if is_empty:
-            subscription.nothing_came()
+        """It is over: say so."""
+        ended, left = self._ended, self._puller.pulled
+        if ended is not None:
+            self.cancel()
+            ended(left)

@@ -39,8 +39,8 @@ from quire.management.topics import TopicManagement
 from quire.management.xa import XaManagement
 from quire.security import Access, Action, Permission
 from quire.server.cluster.seat import Seat
-from quire.server.guard import Guard
 from quire.server.service import Service
+from quire.sessions.rights import Guard
 from quire.units import LARGEST, parse_number
 
 Names = Mapping[str, str]

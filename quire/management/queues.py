@@ -225,16 +225,13 @@ class Confirmation(Session):
     def __init__(self, done: Callable[[QuireError | None], None]) -> None:
         self._done = done
 
-    def confirmed(self, receipts: list[bytes]) -> None:
+    def confirmed(self, receipts: list[Any]) -> None:
         self._done(None)
 
     def fail(self, error: QuireError) -> None:
         self._done(error)
 
-    def deliver(self, subscription: "Subscription", messages: list[Message], extra: bytes = b"") -> None:
-        """Never called: it has no subscriptions."""
-
-    def nothing_came(self, subscription: "Subscription") -> None:
+    def deliver(self, subscription: "Subscription", messages: list[Message], first: bool = False) -> None:
         """Never called: it has no subscriptions."""
 
     def flush(self) -> None:

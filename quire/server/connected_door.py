@@ -10,10 +10,9 @@ from quire.broker.core.subscription import Subscription
 from quire.errors import BrokerStopping, LimitExceeded, QuireError, ShardMoved, ShardUnavailable
 from quire.security import Access, Credentials, Origin
 from quire.server.connection import Connection
-from quire.server.gate import Gate
-from quire.server.guard import Guard
 from quire.server.heart_beat import HeartBeat
 from quire.sessions.base import Door, Leaving, LeavingKind, Session
+from quire.sessions.rights import Gate, Guard
 
 OUTPUT_LIMIT = 256 * 1024
 """With more output than this gathered, nothing more is dispatched to the connection until it is written."""

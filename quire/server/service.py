@@ -30,7 +30,6 @@ from quire.server.entrance.entrance import Door, Entrance, Lobby
 from quire.server.entrance.tls_contexts import TlsContexts
 from quire.server.entrance.visitor import Visitor
 from quire.server.garbage import GarbageCollection
-from quire.server.gate import Gate
 from quire.server.lease_watch import LeaseWatch
 from quire.server.listener import BACKLOG, address_of, listen
 from quire.server.openwire.openwire_doors import OpenWireDoors
@@ -38,6 +37,7 @@ from quire.server.protocol_doors import ProtocolDoors
 from quire.server.stomp.stomp_doors import StompDoors
 from quire.server.store_lock import StoreLock
 from quire.server.ticker import Ticker
+from quire.sessions.rights import Gate
 from quire.settings import Settings, local_host, split_address
 from quire.store.base import Store, Sync, WriteBatch
 from quire.store.disk import Disk, Probe, file_failure, free_bytes

@@ -32,8 +32,8 @@ from quire.security import Security
 from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.visitor import Visitor
-from quire.server.gate import Gate
 from quire.server.stomp.stomp_session import StompSession
+from quire.sessions.rights import Gate
 from quire.settings import LimitSettings, Settings
 from quire.store.base import Store, WriteBatch
 from quire.store.memory import MemoryStore

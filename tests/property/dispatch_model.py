@@ -88,10 +88,8 @@ class Sender(Session):
 
     name = "somebody"
 
-    def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+    def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
         raise AssertionError("it consumes nothing")
-
-    def nothing_came(self, subscription: Subscription) -> None: ...
 
     def confirmed(self, receipts: list[bytes]) -> None: ...
 
@@ -116,9 +114,8 @@ class Consumer(Sender):
     def __init__(self, receipts: list[Receipt]) -> None:
         self._receipts = receipts
 
-    def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+    def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
         assert self.writable
-        first = extra == b"JMSXGroupFirstForConsumer:true\n"
         self._receipts += [Receipt(self, m, m.redelivered, (m.deliveries, m.failures), first) for m in messages]
 
     def wants(self, item: Item) -> bool:

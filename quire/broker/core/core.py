@@ -417,7 +417,7 @@ class Commit:
     number: int
     batch: WriteBatch = field(default_factory=WriteBatch)
     parts: dict[Owner, Part] = field(default_factory=dict)
-    receipts: list[tuple[Session, list[bytes]]] = field(default_factory=list)
+    receipts: list[tuple[Session, list[Any]]] = field(default_factory=list)
     senders: dict[Session, None] = field(default_factory=dict)
     transactions: list["CommittedTransaction"] = field(default_factory=list)
     calls: list[Callable[[], None]] = field(default_factory=list)
@@ -457,6 +457,9 @@ class Announcement:
 
 OPEN_BYTES = 4 << 20
 """More than this much not yet stored, and transports stop reading until the next commit."""
+
+RECEIPT = 100
+"""What a receipt that is not encoded yet counts as, in bytes."""
 
 OPEN_PARTS = 1000
 """The same if the open commit concerns more destinations than so many: each takes its time when it begins and ends."""
@@ -600,10 +603,11 @@ class Core:
         """The open commit has the end of a delay, by the steady time: store with it when that began."""
         self.set_mark(STEADY, b"%d" % self.wall.steady_ms())
 
-    def confirm(self, session: Session, receipts: list[bytes]) -> None:
-        """Tell a session when everything up to now is durable."""
+    def confirm(self, session: Session, receipts: list[Any]) -> None:
+        """Tell a session when everything up to now is durable. Receipts are mostly its answers, encoded."""
         self.open.receipts.append((session, receipts))
-        self.open_bytes += sum([len(receipt) for receipt in receipts])  # they will be output
+        # They will be output.
+        self.open_bytes += sum([len(receipt) if type(receipt) is bytes else RECEIPT for receipt in receipts])
         self._ask_commit()
 
     def sent(self, session: Session) -> None:

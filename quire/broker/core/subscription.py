@@ -6,7 +6,7 @@ A consumer is a subscription: its credit, and the messages it has in flight.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from quire.destination import Destination
 from quire.errors import BrokerStopping, QuireError
@@ -45,15 +45,15 @@ class Session(ABC):
         return False
 
     @abstractmethod
-    def deliver(self, subscription: "Subscription", messages: list[Message], extra: bytes = b"") -> None:
-        """Write messages to the consumer. They are in the subscription's in-flight table already."""
+    def deliver(self, subscription: "Subscription", messages: list[Message], first: bool = False) -> None:
+        """Write messages to the consumer. They are in the subscription's in-flight table already.
+
+        Args:
+            first: whether they are the first of their message group for this consumer.
+        """
 
     @abstractmethod
-    def nothing_came(self, subscription: "Subscription") -> None:
-        """The time of a pull is up, and there was no message."""
-
-    @abstractmethod
-    def confirmed(self, receipts: list[bytes]) -> None:
+    def confirmed(self, receipts: list[Any]) -> None:
         """What was asked for with these receipts is durable: tell the client."""
 
     @abstractmethod
@@ -139,6 +139,9 @@ class Source(Dispatching, Protocol):
     ) -> None:
         """Messages were not acknowledged, or rejected; ``Queue.redeliver`` says what is what."""
 
+    def give_back(self, messages: list[Message]) -> None:
+        """Messages were given out that no application has seen: nothing is counted, they are in their old places."""
+
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Store what is known of a message's deliveries."""
 
@@ -173,13 +176,14 @@ class Subscription:
         full_since: since when it has no credit while messages wait for it, on the monotonic clock; None while it has.
         times_slow: how often it became slow.
         oldest: the oldest sequence it has in flight, and since when, on the monotonic clock (``SlowConsumers``).
-        prefix: what its session writes before each message.
+        writer: the session's: what all its messages begin with, or what writes them.
+        consumer: what has it in its session; the session sets it.
         departure: while it leaves its queue: finishes that.
     """
 
     __slots__ = (
-        "ack", "departure", "exclusive", "extended", "full_since", "id", "in_flight", "number", "oldest", "prefetch",
-        "prefix", "priority", "pulled", "selector", "session", "source", "times_slow", "turn",
+        "ack", "consumer", "departure", "exclusive", "extended", "full_since", "id", "in_flight", "number", "oldest",
+        "prefetch", "priority", "pulled", "selector", "session", "source", "times_slow", "turn", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -202,8 +206,14 @@ class Subscription:
         self.full_since: float | None = None
         self.times_slow = 0
         self.oldest = (0, 0.0)
-        self.prefix = b""
+        self.writer: Any = None
+        self.consumer: Any = None
         self.departure: Departing | None = None
+
+    @property
+    def destination(self) -> Destination:
+        """Where its messages were sent; of a durable subscription the topic."""
+        return self.source.destination
 
     @property
     def credit(self) -> int:
@@ -249,10 +259,6 @@ class Subscription:
     def wake(self) -> None:
         """It may be given messages at the end of this turn."""
         self.source.wake()
-
-    def nothing_came(self) -> None:
-        """A pull ended without a message: its client is told."""
-        self.session.nothing_came(self)
 
     def leave_now(self) -> None:
         """If it is about to leave its source, it does so now."""

@@ -312,6 +312,10 @@ class Browsed(ABC):
         """The client gives messages back; they never left their place."""
         self.wake()
 
+    def give_back(self, messages: list[Message]) -> None:
+        """The client has not seen messages; they never left their place."""
+        self.wake()
+
     def note_delivery(self, message: Message, state: Delivery) -> None:  # noqa: B027 (it does nothing)
         """Nothing to note: nothing is delivered."""
 

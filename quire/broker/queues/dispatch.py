@@ -66,7 +66,7 @@ class Dispatched(Protocol):
     def is_given_out(self) -> bool:
         """Whether it has one consumer, and that has all there is."""
 
-    def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+    def give(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
         """Give messages to a consumer that has credit for them."""
 
     def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
@@ -327,9 +327,6 @@ RUN = 128
 
 BUDGET = 0.01
 """How long selectors with LIKE may be asked in one turn, in seconds: long headers take them long."""
-
-FIRST_OF_GROUP = b"JMSXGroupFirstForConsumer:true\n"
-"""The header of a message that is the first one of its group for its consumer."""
 
 ALL = ""
 """Stands for the selector of a consumer that has none."""
@@ -684,7 +681,7 @@ class SelectiveDispatch:
                 if first:
                     if index > start:
                         self._queue.give(subscription, [m for m, _ in messages[start:index]])
-                    self._queue.give(subscription, [message], FIRST_OF_GROUP)
+                    self._queue.give(subscription, [message], True)
                     start = index + 1
             if start < len(messages):
                 self._queue.give(subscription, [m for m, _ in messages[start:]])

@@ -515,7 +515,7 @@ class LaneDispatch:
         except StoreError as fault:
             self._report(fault)
 
-    def give(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+    def give(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
         """Give messages to a consumer that has credit for them."""
         self.dispatched += len(messages)
         self.core.dispatch.gave()
@@ -524,11 +524,11 @@ class LaneDispatch:
         if not subscription.prefetch:
             subscription.pulled -= len(messages)
         if subscription.ack is AckMode.AUTO:
-            subscription.session.deliver(subscription, messages, extra)
+            subscription.session.deliver(subscription, messages, first)
             self.acknowledge(messages)
             return
         subscription.in_flight.update([(message.sequence, message) for message in messages])
-        subscription.session.deliver(subscription, messages, extra)
+        subscription.session.deliver(subscription, messages, first)
 
     def _report(self, fault: StoreError) -> None:
         """The next message cannot be read: dispatch stands before it, and says so once."""

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.streams.groups.group import Group
@@ -318,7 +318,7 @@ class PullMember(Session):
 
     # What the core needs of a session.
 
-    def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+    def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
         """Put messages into the answer of the request that waits; without one the member has no credit."""
         assert isinstance(subscription, MemberSubscription)
         assert self._poll is not None
@@ -339,11 +339,8 @@ class PullMember(Session):
             self._poll.end(error)
         self.leave(str(error))
 
-    def confirmed(self, receipts: list[bytes]) -> None:
+    def confirmed(self, receipts: list[Any]) -> None:
         """Never called: it asks for no receipts."""
-
-    def nothing_came(self, subscription: Subscription) -> None:
-        """Never called: each request has a time limit of its own."""
 
     def resume(self) -> None:
         """Never called: it sends nothing."""

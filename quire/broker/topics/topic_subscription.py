@@ -685,6 +685,11 @@ class TopicSubscription:
     def _delay_of(self, message: Message, delay_ms: int | None) -> int:
         return redelivery_delay_ms(self.policy, message.failures, self.core.random) if delay_ms is None else delay_ms
 
+    def give_back(self, messages: list[Message]) -> None:
+        """Messages were given out that no application has seen: the same consumer gets them again, in their places."""
+        self._returned.add(messages)
+        self.wake()
+
     def note_delivery(self, message: Message, state: Delivery) -> None:
         """Nothing of a plain subscription is stored."""
 

@@ -20,8 +20,8 @@ from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwner
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.entrance import Entrance, Lobby
-from quire.server.gate import Gate
 from quire.server.protocol_doors import ProtocolDoors
+from quire.sessions.rights import Gate
 from quire.settings import Settings
 
 LAST_WORDS = 2.0

@@ -13,9 +13,8 @@ from quire.security import Access
 from quire.server.cluster.openwire_step_session import OpenWireStepSession
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.connection import Connection
-from quire.server.gate import Gate
-from quire.server.guard import Guard
 from quire.server.openwire.openwire_session import OpenWireSession
+from quire.sessions.rights import Gate, Guard
 
 
 class OwnerGuard(Guard):

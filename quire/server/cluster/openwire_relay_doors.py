@@ -9,9 +9,9 @@ from quire.server.cluster.openwire_owner_session import OpenWireOwnerSession
 from quire.server.cluster.openwire_relay_session import OpenWireRelaySession
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.connection import Connection
-from quire.server.gate import Gate
 from quire.server.openwire.openwire_doors import OpenWireDoors
 from quire.server.openwire.openwire_session import OpenWireSession
+from quire.sessions.rights import Gate
 
 
 class OpenWireOwnerDoors(OpenWireDoors):

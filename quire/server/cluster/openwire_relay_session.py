@@ -25,8 +25,8 @@ from quire.server.cluster.openwire_relay_frames import SEVERAL, RelayDecoder, Ro
 from quire.server.cluster.openwire_step_session import OpenWireStepSession
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.connection import Connection
-from quire.server.gate import Gate
 from quire.server.openwire.openwire_session import OpenWireSession
+from quire.sessions.rights import Gate
 
 MADE_UP = "ID:"
 """How the client ids begin that clients make up: no two clients have the same, so no shard is asked."""

@@ -14,9 +14,9 @@ from quire.server.cluster.front_temporaries import NAME
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_relay import CLAIMS
 from quire.server.connection import Connection
-from quire.server.gate import Gate
 from quire.server.stomp.stomp_consumers import PULL
 from quire.server.stomp.stomp_session import StompSession
+from quire.sessions.rights import Gate
 
 STEP = "quire-step"
 """The header of COMMIT with a step of a transaction over several shards. Entries pass on none of a client's headers."""

@@ -22,10 +22,10 @@ from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_relay import Outcome, StompRelay
 from quire.server.cluster.stomp_shard import StompShard
 from quire.server.connection import Connection
-from quire.server.gate import Gate
 from quire.server.stomp.stomp_consumers import PULL
 from quire.server.stomp.stomp_sends import MAX_ROUTES
 from quire.server.stomp.stomp_session import StompSession
+from quire.sessions.rights import Gate
 
 _OWN_NAMES = ("/temp-queue/", "/temp-topic/")
 

@@ -6,8 +6,8 @@ from quire.server.cluster.owner_session import OwnerSession
 from quire.server.cluster.relay_session import RelaySession
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.connection import Connection
-from quire.server.gate import Gate
 from quire.server.stomp.stomp_doors import StompDoors
+from quire.sessions.rights import Gate
 
 
 class StompEntryDoors(StompDoors):

@@ -198,7 +198,11 @@ class OpenWireConsumer:
         """It asks for a message. One with a prefetch is given messages anyway."""
         if not self.prefetch:
             self._end_pull()
-            self._pull = Pull(self._broker.core, self._subscription, 1, max(timeout_ms, -1))
+            self._pull = Pull(self._broker.core, self._subscription, 1, max(timeout_ms, -1), self._pull_ended)
+
+    def _pull_ended(self, left: int) -> None:
+        if left:
+            self._session.send_command(self.nothing())
 
     def _end_pull(self) -> None:
         if self._pull is not None:

@@ -13,7 +13,6 @@ from quire.errors import InvalidHeader, LimitExceeded, ProtocolViolation
 from quire.logs import event
 from quire.protocols.openwire.commands import ConsumerInfo, MessagePull
 from quire.protocols.openwire.structures import ConsumerId, SessionId
-from quire.server.guard import Guard
 from quire.server.openwire.advisory_replay import AdvisoryReplay
 from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.openwire_browser import OpenWireBrowser
@@ -23,6 +22,7 @@ from quire.server.openwire.openwire_member import OpenWireMember
 from quire.server.openwire.openwire_stream_browser import OpenWireStreamBrowser
 from quire.server.openwire.openwire_wildcard import OpenWireWildcard
 from quire.server.openwire.subscription_table import SubscriptionTable
+from quire.sessions.rights import Guard
 
 MAX_SELECTORS = 100_000
 """How many characters the selectors of a connection may have together: each takes up to 200 bytes of memory."""

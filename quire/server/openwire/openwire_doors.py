@@ -8,10 +8,10 @@ from quire.protocols.openwire.commands import ConnectionErrorCommand
 from quire.protocols.openwire.negotiation import info_of
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.connection import Connection
-from quire.server.gate import Gate
 from quire.server.openwire.openwire_destinations import JAVAX, throwable
 from quire.server.openwire.openwire_session import OpenWireSession
 from quire.server.protocol_doors import ProtocolDoors
+from quire.sessions.rights import Gate
 
 
 class OpenWireDoors(ProtocolDoors):

@@ -19,7 +19,6 @@ from quire.message import Message
 from quire.protocols.openwire.commands import MessageAck
 from quire.protocols.openwire.structures import XATransactionId
 from quire.server.openwire.dispatch_frames import MemberFrames, part_and_offset, part_of
-from quire.server.openwire.member_pull import MemberPull
 from quire.server.openwire.openwire_consumer import MAX_PREFETCH, UNKNOWN, Covered, OpenWireConsumer, cause_of
 from quire.server.openwire.openwire_destinations import openwire_destination, stream_option
 
@@ -180,9 +179,7 @@ class OpenWireMember(OpenWireConsumer):
         """It asks for a message. One with a prefetch is given messages anyway."""
         if not self.prefetch:
             self._end_pull()
-            nothing = self.nothing
-            puller = MemberPull(self.id, self._member, lambda: self._session.send_command(nothing()))
-            self._pull = Pull(self._broker.core, puller, 1, max(timeout_ms, -1))
+            self._pull = Pull(self._broker.core, self._member, 1, max(timeout_ms, -1), self._pull_ended)
 
     # Its end.
 

@@ -42,7 +42,6 @@ from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.connected_session import OUTPUT_LIMIT
 from quire.server.connection import Connection
-from quire.server.gate import Gate
 from quire.server.heart_beat import HeartBeat
 from quire.server.openwire.client_session import ClientSession
 from quire.server.openwire.connection_commands import ConnectionCommands
@@ -51,6 +50,7 @@ from quire.server.openwire.openwire_consumers import OpenWireConsumers
 from quire.server.openwire.openwire_destinations import package_for, throwable
 from quire.server.openwire.openwire_sends import OpenWireSends
 from quire.server.openwire.openwire_transactions import OpenWireTransactions, is_xa
+from quire.sessions.rights import Gate
 
 GOODBYE_DELAY = 2.0
 """For how many seconds a connection whose client id was refused stays open, so that the client reads why (ActiveMQ)."""
@@ -310,12 +310,12 @@ class OpenWireSession(ClientSession):
         """A command as it goes over this connection."""
         return self._encoder.encode(command)  # type: ignore[arg-type]
 
-    def deliver(self, subscription: Subscription, messages: list[Stored], extra: bytes = b"") -> None:
+    def deliver(self, subscription: Subscription, messages: list[Stored], first: bool = False) -> None:
         """Write messages to a consumer."""
         consumer = self.consumers.of(subscription)
         if consumer is not None:
             consumer.given(subscription, messages)
-        frames = self._frames(subscription, messages, is_first=bool(extra))
+        frames = self._frames(subscription, messages, is_first=first)
         if len(frames) < len(messages):
             step = partial(self.consumers.refused, subscription)
             self._core.steps.add(step, "messages that a client cannot take")
@@ -329,15 +329,10 @@ class OpenWireSession(ClientSession):
         """The frames in which the client gets messages, without those that it cannot take."""
         return self.consumers.table.frames[subscription.number].frames(messages, is_first=is_first)
 
-    def confirmed(self, receipts: list[bytes]) -> None:
+    def confirmed(self, receipts: list[Any]) -> None:
         """Write responses."""
         if not self.is_closed:
             self.write(b"".join(receipts))
-
-    def nothing_came(self, subscription: Subscription) -> None:
-        """Say that a pull ended without a message."""
-        if (consumer := self.consumers.of(subscription)) is not None:
-            self.send_command(consumer.nothing())
 
     def _wake_consumers(self) -> None:
         """The connection takes output again."""

@@ -22,7 +22,7 @@ class BrowserConsumer(SingleConsumer):
             assert isinstance(source, Queue)
             queue = source
         browser = Browser(
-            queue, self._session, id=request.id, number=self._number(), ack=request.ack, ended=self._ended,
+            queue, self._session, id=request.id, number=self._number(), ack=request.ack, ended=self._has_shown_all,
             prefetch=queue.policy.queue_browser_prefetch if request.prefetch is None else request.prefetch,
             selector=request.selector,
         )  # fmt: skip
@@ -30,7 +30,7 @@ class BrowserConsumer(SingleConsumer):
         self._broker.core.after_commit(browser.begin)  # by then everything is in the queue that was sent before
         return browser.subscription
 
-    def _ended(self, damaged: int) -> None:
+    def _has_shown_all(self, damaged: int) -> None:
         headers = b"browser:end\n" + (b"damaged:%d\n" % damaged if damaged else b"")
         self._session.write(marker(self._subscription, headers, self._session.version))
 

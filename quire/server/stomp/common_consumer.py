@@ -65,7 +65,7 @@ class CommonConsumer(StompConsumer):
         """Enter a subscription, with what all its MESSAGE frames begin with; in 1.2 up to the sequence in ``ack``."""
         version = self._session.version
         start = frame_start(self.id if self._request.named else None, destination, version)
-        subscription.prefix = start + b"ack:" + self._session.ack_prefix if version is Version.V1_2 else start
+        subscription.writer = start + b"ack:" + self._session.ack_prefix if version is Version.V1_2 else start
         self._table.enter(subscription, self)
 
     def _tell_gone(self, subscription: Subscription) -> None:
@@ -81,10 +81,10 @@ class CommonConsumer(StompConsumer):
         own = self._session.temporaries
         if self._session.version is not Version.V1_2:
             return self._old_frames(subscription, messages, extra)
-        between = b"\0" + subscription.prefix
+        between = b"\0" + subscription.writer
         end_of_id = b"\n" if subscription.number == 0 else b"-%d\n" % subscription.number
         usual = end_of_id + USUAL_STAMPS + extra
-        pieces = [subscription.prefix]
+        pieces = [subscription.writer]
         append = pieces.append
         for message in messages:
             if message.priority == 4 and not message.expiration:
@@ -106,7 +106,7 @@ class CommonConsumer(StompConsumer):
         pieces = []
         for message in messages:
             content = own.localized(message.content) if own.lines else message.content
-            pieces += old_message_frames(subscription.prefix, message, content, extra, version)
+            pieces += old_message_frames(subscription.writer, message, content, extra, version)
         return pieces
 
     def covered(self, subscription: Subscription, sequence: int, id: str, *, acknowledges: bool) -> Covered:

@@ -94,7 +94,7 @@ class MemberConsumer(CommonConsumer):
             self._session, source, id=self.id, number=self._table.next_number(), ack=member.ack,
             prefetch=member.prefetch,
         )  # fmt: skip
-        child.prefix = self._head if partition == RETRIES else self._head + b"partition:%d\n" % partition
+        child.writer = self._head if partition == RETRIES else self._head + b"partition:%d\n" % partition
         self._parts[child.number] = _Part(child, partition)
         self._table.enter(child, self)
         return child
@@ -155,7 +155,7 @@ class MemberConsumer(CommonConsumer):
         fixed = b"offset:%%d\nack:%s%%d.%d.%d%s\n%%s" % (
             prefix, part.partition, part.child.epoch, _literally(self._suffix)
         )  # fmt: skip
-        head = _literally(part.child.prefix) + fixed + _literally(extra)
+        head = _literally(part.child.writer) + fixed + _literally(extra)
         for message in messages:
             sequence = message.sequence
             append(head % (sequence, sequence, stamps(message)))

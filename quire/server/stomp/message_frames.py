@@ -12,6 +12,10 @@ USUAL_STAMPS = b"expires:0\npriority:4\n"
 """The stamps of a message that never expires and has the usual priority."""
 
 
+FIRST_OF_GROUP = b"JMSXGroupFirstForConsumer:true\n"
+"""The header of a message that is the first one of its group for its consumer."""
+
+
 def frame_start(id: str | None, destination: str, version: Version) -> bytes:
     """What all MESSAGE frames of a subscription begin with."""
     headers = {"destination": destination} if id is None else {"subscription": id, "destination": destination}
@@ -27,7 +31,8 @@ def old_message_frames(start: bytes, message: Message, content: bytes, extra: by
 def marker(subscription: Subscription, headers: bytes, version: Version) -> bytes:
     """A MESSAGE frame that stands for no message."""
     id = NO_MESSAGE.encode() + b"\n"
-    return subscription.prefix + (id if version is Version.V1_2 else b"") + b"message-id:" + id + headers + b"\n\0"
+    start: bytes = subscription.writer
+    return start + (id if version is Version.V1_2 else b"") + b"message-id:" + id + headers + b"\n\0"
 
 
 def stamps(message: Message) -> bytes:

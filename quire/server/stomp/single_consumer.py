@@ -14,6 +14,7 @@ from quire.errors import InvalidDestination, InvalidHeader
 from quire.server.stomp.client_session import ClientSession
 from quire.server.stomp.common_consumer import CommonConsumer
 from quire.server.stomp.consumer_table import ConsumerTable
+from quire.server.stomp.message_frames import marker
 from quire.server.stomp.stomp_subscribe import SubscribeRequest
 
 
@@ -98,7 +99,12 @@ class SingleConsumer(CommonConsumer):
             super().pull(quantity, timeout_ms)
         if self._pull is not None:
             self._pull.cancel()
-        self._pull = Pull(self._broker.core, self._subscription, quantity, timeout_ms)
+        self._pull = Pull(self._broker.core, self._subscription, quantity, timeout_ms, partial(self._ended, quantity))
+
+    def _ended(self, quantity: int, left: int) -> None:
+        """A pull has ended; say so if nothing came: a MESSAGE frame without a message, marked by a header."""
+        if left == quantity:
+            self._session.write(marker(self._subscription, b"pull:end\n", self._session.version))
 
 
 def required_client_id(session: ClientSession) -> str:

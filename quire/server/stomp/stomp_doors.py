@@ -5,9 +5,9 @@ from quire.errors import QuireError
 from quire.protocols.stomp.encoder import error_frame
 from quire.protocols.stomp.versions import Version
 from quire.server.connection import Connection
-from quire.server.gate import Gate
 from quire.server.protocol_doors import ProtocolDoors
 from quire.server.stomp.stomp_session import StompSession
+from quire.sessions.rights import Gate
 
 
 class StompDoors(ProtocolDoors):

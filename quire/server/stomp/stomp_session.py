@@ -6,6 +6,7 @@ table of handlers.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 from quire import __version__
 from quire.broker.broker import Broker
@@ -20,15 +21,15 @@ from quire.protocols.stomp.states import State, check_required, next_state
 from quire.protocols.stomp.versions import Version, heart_beat, negotiate
 from quire.server.connected_session import OUTPUT_LIMIT
 from quire.server.connection import Connection
-from quire.server.gate import Gate
 from quire.server.heart_beat import HeartBeat
 from quire.server.stomp.acknowledgements import Acknowledgements
 from quire.server.stomp.client_session import ClientSession
-from quire.server.stomp.message_frames import marker
+from quire.server.stomp.message_frames import FIRST_OF_GROUP
 from quire.server.stomp.stomp_consumers import PULL, StompConsumers
 from quire.server.stomp.stomp_rejection import read_rejection
 from quire.server.stomp.stomp_sends import StompSends
 from quire.server.stomp.stomp_transactions import StompTransactions
+from quire.sessions.rights import Gate
 
 GOODBYE_AGAIN = 0.1
 """After how many seconds a client that leaves while the store fails is looked at again."""
@@ -173,23 +174,21 @@ class StompSession(ClientSession):
 
     # Output.
 
-    def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+    def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
         """Write messages to a consumer."""
-        self._output += self._table.consumers[subscription.number].frames(subscription, messages, extra)
+        self._output += self._table.consumers[subscription.number].frames(
+            subscription, messages, FIRST_OF_GROUP if first else b""
+        )
         self._output_size += sum([message.size for message in messages])
         self._core.unwritten(self)
         if self._output_size > OUTPUT_LIMIT:
             self.writable = False
 
-    def confirmed(self, receipts: list[bytes]) -> None:
+    def confirmed(self, receipts: list[Any]) -> None:
         """Write receipts."""
         if self.is_closed:
             return
         self.write(encode_receipts(receipts))
-
-    def nothing_came(self, subscription: Subscription) -> None:
-        """Say that a pull ended without a message: a MESSAGE frame without one, marked by a header."""
-        self.write(marker(subscription, b"pull:end\n", self.version))
 
     def _wake_consumers(self) -> None:
         """The connection takes output again."""

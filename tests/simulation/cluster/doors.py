@@ -12,7 +12,7 @@ from quire.server.cluster.relay_session import RelaySession
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
 from quire.server.connection import Connection
-from quire.server.gate import Gate
+from quire.sessions.rights import Gate
 
 Gave = Callable[[str, str], None]
 """Is told that a client, by the name of its connection, is given a message, by its id."""
@@ -51,10 +51,10 @@ class _EntrySession(RelaySession):
         super().__init__(broker, gate, connection, links, shared)
         self._gave = gave
 
-    def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+    def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
         for message in messages:
             self._gave(self.name, message.id)
-        super().deliver(subscription, messages, extra)
+        super().deliver(subscription, messages, first)
 
 
 class _OwnerSession(OwnerSession):
@@ -65,7 +65,7 @@ class _OwnerSession(OwnerSession):
         super().__init__(broker, gate, connection, cluster_map, shared, by_client_id)
         self._gave = gave
 
-    def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+    def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
         for message in messages:
             self._gave(self.name, message.id)
-        super().deliver(subscription, messages, extra)
+        super().deliver(subscription, messages, first)

@@ -1,5 +1,6 @@
 """A consumer of a queue without any protocol: for tests of acknowledgements, pulls and XA transactions."""
 
+from quire.broker.acknowledgement import Pull
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.message import Message
 from quire.selectors import selector
@@ -30,6 +31,10 @@ class CoreConsumer:
         )  # fmt: skip
         self._queue.add(self.subscription)
         stepped.run()
+
+    def pull(self, quantity: int = 1, timeout_ms: int = 0) -> Pull:
+        """Ask for messages."""
+        return self.session.pull(self.subscription, quantity, timeout_ms)
 
     @property
     def empty_pulls(self) -> int:

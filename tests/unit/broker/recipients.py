@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from quire.broker.acknowledgement import Pull
 from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.topics.durable import DurableSubscription
 from quire.errors import QuireError, StoreCorrupt
@@ -60,13 +61,18 @@ class Recipient(Session):
         self._stepped.run()
         return subscription
 
-    def deliver(self, subscription: Subscription, messages: list[Message], extra: bytes = b"") -> None:
+    def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
         """Keep messages."""
         self.got += messages
 
-    def nothing_came(self, subscription: Subscription) -> None:
-        """Keep that nothing came, as an error would be."""
-        self.errors.append("nothing-came")
+    def pull(self, subscription: Subscription, quantity: int = 1, timeout_ms: int = 0) -> Pull:
+        """Ask for messages; that nothing came is kept as an error would be."""
+
+        def ended(left: int) -> None:
+            if left == quantity:
+                self.errors.append("nothing-came")
+
+        return Pull(self._stepped.broker.core, subscription, quantity, timeout_ms, ended)
 
     def confirmed(self, receipts: list[bytes]) -> None:
         """Nothing asks for receipts."""

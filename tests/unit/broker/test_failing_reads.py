@@ -5,7 +5,6 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker.acknowledgement import Pull
 from quire.broker.core.core import Announcement
 from quire.broker.core.subscription import AckMode
 from quire.broker.queues.lane_dispatch import READ_AGAIN
@@ -180,7 +179,7 @@ def test_broker_stops_cleanly_though_nothing_can_be_read() -> None:
 def test_pull_that_does_not_wait_has_its_answer_while_commits_fail() -> None:
     stepped = SteppedBroker()
     receiver = CoreConsumer(stepped, prefetch=0)
-    Pull(stepped.broker.core, receiver.subscription, timeout_ms=-1)
+    receiver.pull(timeout_ms=-1)
     stepped.connect().send("other", b"1")
     stepped.turn()
     stepped.commit(StoreFull("full"))

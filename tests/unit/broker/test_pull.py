@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.acknowledgement import AckType, Pull, acknowledge
+from quire.broker.acknowledgement import AckType, acknowledge
 from quire.errors import InvalidArgument, StoreFull
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import filled, numbers
@@ -12,10 +12,10 @@ def test_nothing_comes_that_was_not_pulled() -> None:
     stepped = filled(3)
     receiver = CoreConsumer(stepped, prefetch=0)
     assert receiver.bodies() == []
-    Pull(stepped.broker.core, receiver.subscription)
+    receiver.pull()
     stepped.run()
     assert receiver.bodies() == numbers(0)
-    Pull(stepped.broker.core, receiver.subscription, 5)
+    receiver.pull(5)
     stepped.run()
     assert receiver.bodies() == numbers(1, 2)
 
@@ -24,7 +24,7 @@ def test_a_consumer_that_pulls_hoards_nothing() -> None:
     stepped = filled(3)
     idle, busy = CoreConsumer(stepped, prefetch=0), CoreConsumer(stepped, prefetch=0)
     for number in range(3):
-        Pull(stepped.broker.core, busy.subscription)
+        busy.pull()
         stepped.run()
         assert busy.bodies() == numbers(number)
     assert idle.bodies() == []
@@ -34,7 +34,7 @@ def test_what_was_pulled_and_not_acknowledged_makes_no_difference_to_the_next_pu
     stepped = filled(2)
     receiver = CoreConsumer(stepped, prefetch=0)
     for number in range(2):
-        Pull(stepped.broker.core, receiver.subscription, timeout_ms=-1)
+        receiver.pull(timeout_ms=-1)
         stepped.run()
         assert receiver.bodies() == numbers(number)
     acknowledge(receiver.subscription, AckType.DELIVERED, 1, 2)
@@ -45,7 +45,7 @@ def test_what_was_pulled_and_not_acknowledged_makes_no_difference_to_the_next_pu
 def test_a_pull_that_waits_brings_the_message_that_comes(timeout_ms: int) -> None:
     stepped = filled(0)
     receiver = CoreConsumer(stepped, prefetch=0)
-    Pull(stepped.broker.core, receiver.subscription, timeout_ms=timeout_ms)
+    receiver.pull(timeout_ms=timeout_ms)
     stepped.run()
     stepped.advance(0.4)
     for body in (b"1", b"2"):
@@ -60,7 +60,7 @@ def test_a_pull_that_waits_brings_the_message_that_comes(timeout_ms: int) -> Non
 def test_a_pull_without_a_limit_waits_for_ever() -> None:
     stepped = filled(0)
     receiver = CoreConsumer(stepped, prefetch=0)
-    Pull(stepped.broker.core, receiver.subscription, timeout_ms=0)
+    receiver.pull(timeout_ms=0)
     stepped.advance(86_400)
     stepped.run()
     assert (receiver.empty_pulls, receiver.subscription.credit) == (0, 1)
@@ -69,7 +69,7 @@ def test_a_pull_without_a_limit_waits_for_ever() -> None:
 def test_a_pull_whose_time_is_up_says_so_and_brings_nothing_more() -> None:
     stepped = filled(0)
     receiver = CoreConsumer(stepped, prefetch=0)
-    Pull(stepped.broker.core, receiver.subscription, timeout_ms=500)
+    receiver.pull(timeout_ms=500)
     stepped.advance(0.499)
     stepped.run()
     assert receiver.empty_pulls == 0
@@ -84,7 +84,7 @@ def test_a_pull_that_does_not_wait_brings_what_is_there_or_says_that_nothing_is(
     stepped = filled(1)
     receiver = CoreConsumer(stepped, prefetch=0)
     for _ in range(2):
-        Pull(stepped.broker.core, receiver.subscription, timeout_ms=-1)
+        receiver.pull(timeout_ms=-1)
         stepped.run()
     assert (receiver.bodies(), receiver.empty_pulls) == (numbers(0), 1)
 
@@ -94,7 +94,7 @@ def test_a_pull_that_does_not_wait_waits_for_what_has_to_be_stored_first() -> No
     receiver = CoreConsumer(stepped, prefetch=0)
     receiver.leave()
     stepped.queue("q").add(receiver.subscription)
-    Pull(stepped.broker.core, receiver.subscription, timeout_ms=-1)
+    receiver.pull(timeout_ms=-1)
     stepped.run()  # a commit settles what came back, and another one stores the dispatch mark
     assert (receiver.bodies(), receiver.empty_pulls) == (numbers(0), 0)
 
@@ -102,7 +102,7 @@ def test_a_pull_that_does_not_wait_waits_for_what_has_to_be_stored_first() -> No
 def test_a_pull_that_the_store_holds_up_says_that_nothing_came() -> None:
     stepped = filled(1)
     receiver = CoreConsumer(stepped, prefetch=0)
-    Pull(stepped.broker.core, receiver.subscription, timeout_ms=-1)
+    receiver.pull(timeout_ms=-1)
     stepped.run_turns()
     stepped.commit(StoreFull("no space"))
     stepped.run_turns()
@@ -110,7 +110,7 @@ def test_a_pull_that_the_store_holds_up_says_that_nothing_came() -> None:
     stepped.advance(1)
     stepped.run()
     assert receiver.bodies() == []
-    Pull(stepped.broker.core, receiver.subscription, timeout_ms=-1)
+    receiver.pull(timeout_ms=-1)
     stepped.run()
     assert receiver.bodies() == numbers(0)
 
@@ -118,7 +118,7 @@ def test_a_pull_that_the_store_holds_up_says_that_nothing_came() -> None:
 def test_what_was_not_found_when_the_time_is_up_does_not_come_later() -> None:
     stepped = filled(2)
     receiver = CoreConsumer(stepped, prefetch=0)
-    Pull(stepped.broker.core, receiver.subscription, 5, timeout_ms=500)
+    receiver.pull(5, timeout_ms=500)
     stepped.run()
     assert receiver.bodies() == numbers(0, 1)
     stepped.advance(0.5)
@@ -131,7 +131,7 @@ def test_what_was_not_found_when_the_time_is_up_does_not_come_later() -> None:
 def test_a_pull_that_is_cancelled_brings_nothing_and_says_nothing(timeout_ms: int) -> None:
     stepped = filled(0)
     receiver = CoreConsumer(stepped, prefetch=0)
-    pull = Pull(stepped.broker.core, receiver.subscription, timeout_ms=timeout_ms)
+    pull = receiver.pull(timeout_ms=timeout_ms)
     pull.cancel()
     stepped.connect().send("q", b"1")
     stepped.advance(1)
@@ -143,10 +143,10 @@ def test_a_pull_that_is_cancelled_brings_nothing_and_says_nothing(timeout_ms: in
 def test_cancelling_a_pull_that_is_over_leaves_the_next_one_alone(timeout_ms: int) -> None:
     stepped = filled(0)
     receiver = CoreConsumer(stepped, prefetch=0)
-    before = Pull(stepped.broker.core, receiver.subscription, timeout_ms=timeout_ms)
+    before = receiver.pull(timeout_ms=timeout_ms)
     stepped.run()
     stepped.advance(1)
-    Pull(stepped.broker.core, receiver.subscription)
+    receiver.pull()
     before.cancel()
     stepped.connect().send("q", b"1")
     stepped.run()
@@ -159,7 +159,7 @@ def test_a_pull_with_a_selector_brings_what_matches() -> None:
     stepped.run()
     receiver = CoreConsumer(stepped, prefetch=0, wanted="color = 'red'")
     for _ in range(2):
-        Pull(stepped.broker.core, receiver.subscription, timeout_ms=-1)
+        receiver.pull(timeout_ms=-1)
         stepped.run()
     assert (receiver.bodies(), receiver.empty_pulls) == ([b"red"], 1)
 
@@ -167,11 +167,11 @@ def test_a_pull_with_a_selector_brings_what_matches() -> None:
 def test_what_cannot_be_pulled_is_refused() -> None:
     stepped = filled(1)
     with pytest.raises(InvalidArgument, match="prefetch"):
-        Pull(stepped.broker.core, CoreConsumer(stepped, prefetch=1).subscription)
+        CoreConsumer(stepped, prefetch=1).pull()
     receiver = CoreConsumer(stepped, prefetch=0)
     with pytest.raises(InvalidArgument, match="at least one"):
-        Pull(stepped.broker.core, receiver.subscription, 0)
+        receiver.pull(0)
     with pytest.raises(InvalidArgument, match="-2 ms"):
-        Pull(stepped.broker.core, receiver.subscription, timeout_ms=-2)
+        receiver.pull(timeout_ms=-2)
     stepped.run()
     assert receiver.bodies() == []

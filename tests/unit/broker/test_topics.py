@@ -2,7 +2,6 @@
 
 import pytest
 
-from quire.broker.acknowledgement import Pull
 from quire.broker.core.subscription import AckMode
 from quire.destination import Destination
 from quire.errors import StoreFull, UnknownDestination
@@ -132,12 +131,12 @@ def test_a_pull_gets_what_waits() -> None:
     stepped = SteppedBroker()
     receiver = Recipient(stepped)
     subscription = receiver.subscribe(ack=AckMode.INDIVIDUAL, prefetch=0)
-    Pull(stepped.broker.core, subscription, 1, -1)
+    receiver.pull(subscription, 1, -1)
     stepped.run()
     assert receiver.errors == ["nothing-came"]
     publish(stepped, "1", "2")
     assert receiver.bodies() == []
-    Pull(stepped.broker.core, subscription, 1)
+    receiver.pull(subscription)
     stepped.run()
     assert receiver.bodies() == [b"1"]
 

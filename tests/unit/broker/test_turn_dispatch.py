@@ -67,9 +67,9 @@ def test_a_deep_queue_gives_way_to_others_within_its_dispatch() -> None:
     queue = stepped.queue("q")
     right = queue.give
 
-    def give(subscription: object, messages: object, extra: bytes = b"") -> None:
+    def give(subscription: object, messages: object, first: bool = False) -> None:
         stepped.clock.advance(0.004)
-        right(subscription, messages, extra)  # type: ignore[arg-type]
+        right(subscription, messages, first)  # type: ignore[arg-type]
 
     queue.give = give  # type: ignore[method-assign]
     for client in consumers:

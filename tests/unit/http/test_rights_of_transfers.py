@@ -10,7 +10,7 @@ from quire.errors import AccessRefused
 from quire.management.messages import Choice
 from quire.security import Origin
 from quire.security.accounts import SavedState, make_token
-from quire.server.guard import Guard
+from quire.sessions.rights import Guard
 from quire.settings.users import read_rules, read_users
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import letter, settings

@@ -11,7 +11,7 @@ from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.visitor import Visitor
-from quire.server.gate import Gate
+from quire.sessions.rights import Gate
 from quire.settings import Settings
 from quire.testing.stepped_cluster import SECRET, MemoryPort
 from tests.unit.server.openwire.rig import OpenWireClient, Rig
