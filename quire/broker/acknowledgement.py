@@ -149,6 +149,9 @@ class Puller(Protocol):
     prefetch: int
     pulled: int
 
+    def grant(self, count: int) -> None:
+        """It may be given so many messages more."""
+
     @property
     def id(self) -> str:
         """Its name."""
@@ -182,7 +185,8 @@ class Pull:
             raise InvalidArgument(f"a timeout of {timeout_ms} ms: -1 not to wait, 0 for ever", argument="timeout")
         self._core = core
         self._puller = puller
-        self._wanted = puller.pulled = quantity
+        self._wanted = quantity
+        puller.grant(quantity)
         self._looks = 0
         self._ended: Callable[[int], None] | None = ended
         self._timer: Timer | None = None
@@ -196,7 +200,7 @@ class Pull:
         """It is to bring nothing more, and to say nothing."""
         if self._ended is not None:
             self._ended = None
-            self._puller.pulled = 0
+            self._puller.grant(0)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -839,11 +839,15 @@ class ScheduledSend:
         delay: how long to wait before the first send, in milliseconds.
         period: how long to wait before each repeat, in milliseconds.
         cron: a cron entry, in UTC; empty for none.
+
+    Attributes:
+        sender: who sends, as the messages are to keep it; empty if that is not asked for, or they have it already.
     """
 
     def __init__(
         self, schedule: Schedule, destination: str, delay: int = 0, period: int = 0, repeat: int = 0, cron: str = ""
     ) -> None:
+        self.sender = ""
         self._schedule = schedule
         self._destination = destination
         self._timing = Timing(delay, period, repeat, cron)
@@ -877,10 +881,14 @@ class ScheduledSend:
     def expect_groups(self) -> None:
         """Messages of groups need nothing here: their destination hears of them when they are sent."""
 
+    def signed(self, content: bytes) -> bytes:
+        """A message with its sender in it."""
+        return with_headers(content, {SENDER: self.sender}) if self.sender else content
+
     def _record(self, content: bytes, expiration: int, persistent: bool) -> tuple[bytes, int]:
         now = self._schedule.now_ms()
         time_to_live = expiration - now if expiration else None
-        record = record_content(content, self._destination, self._timing, time_to_live, persistent)
+        record = record_content(self.signed(content), self._destination, self._timing, time_to_live, persistent)
         return record, self._timing.first(now)
 
 

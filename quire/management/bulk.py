@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
+from quire.broker.admission import check_room
 from quire.broker.bulk.row_reader import Columns, RowReader
-from quire.broker.bulk.rows import Row, check_room, send, target_of
+from quire.broker.bulk.rows import Row, send, target_of
 from quire.broker.producer_ids import ProducerStatus
 from quire.management.described import Status
 from quire.management.queues import Management
@@ -51,14 +52,14 @@ class BulkManagement:
             sender: who hands them in (``Accounts.remembered``); empty if there are no users.
         """
         broker = self._broker
-        check_room(broker.core)
+        check_room(broker.core, stored=True)
         limits = broker.core.settings.stomp
         yield from RowReader(limits, broker.destinations, broker.routing, columns, sender).steps(STEP)
 
     def write(self, rows: Rows, producer: str | None, sequence: int | None) -> bool:
         """Send rows in the open commit; false for a numbered write that the broker has accepted before."""
         broker = self._broker
-        check_room(broker.core)
+        check_room(broker.core, stored=True)
         targets = [target_of(broker.routing, row) for row in rows]
         is_new = producer is None or sequence is None or broker.producers.take(producer, sequence)
         if is_new:

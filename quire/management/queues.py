@@ -2,8 +2,9 @@
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
+from quire.broker.admission import check_room
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.queues.lane_dispatch import LaneDispatch
@@ -16,7 +17,6 @@ from quire.errors import (
     DestinationExists,
     DestinationInUse,
     InvalidArgument,
-    ProducerHeld,
     QuireError,
     StoreError,
     UnknownDestination,
@@ -361,7 +361,7 @@ class Management:
         headers = draft.send_headers(checked(kind, name), broker.core.settings.stomp)
         step = max(1, min(STEP, STEP_BYTES // (len(draft.body) + 1)))
         for sent in range(0, count, step):
-            self._check_room(name, draft.persistent)
+            check_room(broker.core, name, stored=draft.persistent)
             route = route_of(broker.routing, headers, sender=sender)
             stamp = b"\ntimestamp:%d\n" % broker.core.clock.now_ms()
             ids = [b"%d" % broker.core.next_message_id() for _ in range(min(step, count - sent))]
@@ -370,15 +370,6 @@ class Management:
                 route.target.send(content, route.expiration, route.priority, route.persistent)
             prefix = unescape(broker.core.id_prefix.removeprefix(b"message-id:")).decode()
             yield [prefix + id.decode() for id in ids]
-
-    def _check_room(self, name: str, persistent: bool) -> None:
-        broker = self.broker
-        if persistent and broker.core.store_error is not None:
-            raise broker.core.store_error
-        if cause := broker.core.hold_cause(stored=persistent):
-            raise ProducerHeld(
-                f"the broker accepts no messages for {name}: {cause}", cause=str(cause), destination=name
-            )
 
     def purge(self, name: str, choice: Choice = ALL, *, counts: bool = False) -> MessageTransfer:
         """Remove messages that are not in flight, in steps; or only count them. Without a choice no content is read."""

@@ -23,7 +23,7 @@ A delivery is a pair of a part and a message; no object is made for it. Its name
 message's sequence. The name of a member's message is a ``Handle``, which outlives the connection.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
@@ -55,6 +55,7 @@ class Opening(NamedTuple):
         claims: whether one connection may have this client id.
         takeover: the key of which there is one session: an older one with it ends; None for none.
         announced: whether advisories tell of the connection.
+        is_made_up: whether the client made its id up, so that no other connection of a cluster has it.
     """
 
     protocol: str
@@ -62,6 +63,7 @@ class Opening(NamedTuple):
     claims: bool = True
     takeover: str | None = None
     announced: bool = True
+    is_made_up: bool = False
 
 
 class Traits(NamedTuple):
@@ -72,12 +74,14 @@ class Traits(NamedTuple):
         timing: its delay and repetition, as headers say it (``quire.broker.schedule``); None for at once.
         partition_key: what chooses its partition, in a stream; None for none.
         partition: the partition of a stream it is for, as a header says it; None for any.
+        by_content: whether the key and the partition are not said here, but by the headers of each message.
     """
 
     grouped: bool = False
     timing: Any = None
     partition_key: str | None = None
     partition: str | None = None
+    by_content: bool = True
 
 
 PLAIN = Traits()
@@ -225,8 +229,8 @@ class Consumer(Protocol):
             a pattern, a list, a member, and of what is spread over shards.
     """
 
-    @property
-    def spec(self) -> SubscribeSpec: ...
+    spec: SubscribeSpec
+
     @property
     def parts(self) -> "Sequence[Part]": ...
     @property
@@ -438,7 +442,9 @@ class Session(Protocol):
     user: str
     client_id: str | None
     writable: bool
-    parts: dict[int, Part]
+
+    @property
+    def parts(self) -> Mapping[int, Part]: ...
 
     @property
     def is_awaited(self) -> bool: ...

@@ -12,7 +12,7 @@ from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
-MAPPED = ("broker", "management", "server")
+MAPPED = ("broker", "management", "server", "sessions")
 """The packages whose modules it lists."""
 
 MOST_FILES, MOST_FILES_OF_A_NEW_HEAD = 28, 8

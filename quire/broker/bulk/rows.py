@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from quire.broker.core.core import Core, Target
 from quire.broker.routing.routing import Routing
-from quire.errors import ProducerHeld
 
 
 class Row(NamedTuple):
@@ -52,11 +51,3 @@ def send(core: Core, rows: list[Row], targets: list[Target], *, decided: bool = 
             target.transfer(content, expiration, priority, persistent)
         else:
             target.send(content, expiration, priority, persistent)
-
-
-def check_room(core: Core) -> None:
-    """See that there is room for persistent messages."""
-    if core.store_error is not None:
-        raise core.store_error
-    if cause := core.hold_cause(stored=True):
-        raise ProducerHeld(f"the broker accepts no messages: {cause}", cause=str(cause))

@@ -21,7 +21,8 @@ from functools import partial
 
 import msgspec
 
-from quire.broker.bulk.rows import Row, check_room, send, target_of
+from quire.broker.admission import check_room
+from quire.broker.bulk.rows import Row, send, target_of
 from quire.broker.core.core import Commit, Core
 from quire.broker.producer_ids import ProducerIds
 from quire.broker.routing.routing import Routing
@@ -155,7 +156,7 @@ class StagedWrites:
 
     def stage(self, producer: str, rows: list[Row]) -> str:
         """Store rows with the open commit, invisible."""
-        check_room(self._core)
+        check_room(self._core, stored=True)
         if len(self.stages) >= MAX_STAGES:
             raise LimitExceeded(
                 f"the limit of {MAX_STAGES} stages is reached: commit or discard some", limit=MAX_STAGES

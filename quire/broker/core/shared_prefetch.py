@@ -1,11 +1,11 @@
 """One prefetch and one order of acknowledgement for several consumers that are one subscription to the client."""
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from quire.broker.core.core import Core
-from quire.broker.core.subscription import Subscription
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.message import Message
 
 
@@ -112,9 +112,19 @@ class SharedPrefetch:
             return self.pulled
         return self.prefetch + self._extension - len(self._in_flight)
 
+    @property
+    def given_out(self) -> Mapping[tuple[Subscription, int], None]:
+        """What its children have in flight, in the order in which it was given out."""
+        return self._in_flight
+
+    def grant(self, count: int) -> None:
+        """Without a prefetch: its children may be given so many messages more."""
+        self.pulled = count
+
     def given(self, child: Subscription, messages: list[Message]) -> None:
-        """A child was given messages that it has to acknowledge."""
-        self._in_flight.update([((child, message.sequence), None) for message in messages])
+        """A child was given messages. They are in flight, unless they are done when they are written."""
+        if child.ack is not AckMode.AUTO:
+            self._in_flight.update([((child, message.sequence), None) for message in messages])
         if not self.prefetch:
             self.pulled = max(self.pulled - len(messages), 0)
         if self._credit <= 0:  # who was given the last of the credit may not ask for more

@@ -186,6 +186,9 @@ class Subscription:
         "prefetch", "priority", "pulled", "selector", "session", "source", "times_slow", "turn", "writer",
     )  # fmt: skip
 
+    partition: int | None = None  # of a member of a group; ``epoch`` is the number of its assignment
+    epoch: int = 0
+
     def __init__(
         self, session: Session, source: "Source", *, id: str, number: int = 0, ack: AckMode = AckMode.INDIVIDUAL,
         prefetch: int = 1000, priority: int = 0, exclusive: bool = False, selector: Selector | None = None,
@@ -236,6 +239,10 @@ class Subscription:
         if self.extended:
             self.extended.difference_update(sequences)
         return [message for message in messages if message is not None]
+
+    def grant(self, count: int) -> None:
+        """Without a prefetch: it may be given so many messages more."""
+        self.pulled = count
 
     def acknowledge(self, sequences: list[int]) -> list[int]:
         """Settle a run of messages as done; those that were not in flight, or not any more when named again."""

@@ -323,6 +323,7 @@ class ClientIds:
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
+        self._by_key: dict[str, Session] = {}
 
     def other(self, client_id: str, session: Session) -> Session | None:
         """Who has a client id, if it is not the connection itself."""
@@ -340,6 +341,19 @@ class ClientIds:
                 f"client-id {client_id[:60]!r} is already connected{place}: end that connection first, or use another"
             )
             raise InvalidHeader(f"{text} client-id", header="client-id", **data)
+
+    def holder_of_key(self, key: str) -> Session | None:
+        """The session that has a key of which there is one session: the client connects with it again."""
+        return self._by_key.get(key)
+
+    def take_key(self, key: str, session: Session) -> None:
+        """A session has a key from now on."""
+        self._by_key[key] = session
+
+    def drop_key(self, key: str, session: Session) -> None:
+        """A session ends; if another one has its key by now, nothing changes."""
+        if self._by_key.get(key) is session:
+            del self._by_key[key]
 
     def release(self, client_id: str, session: Session) -> None:
         """A connection gives its client id back; if it never had it, nothing changes."""

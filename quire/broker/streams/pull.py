@@ -303,7 +303,9 @@ class PullMember(Session):
 
     # What a member needs of its session (``MemberPort``).
 
-    def make(self, member: "GroupMember", source: "GroupPartition | RetryQueue", partition: int) -> MemberSubscription:
+    def make(
+        self, member: "GroupMember", source: "GroupPartition | RetryQueue", partition: int, epoch: int
+    ) -> MemberSubscription:  # fmt: skip
         """Make a member's part of a partition, or of the retries."""
         assert isinstance(member, PulledMember)
         child = MemberSubscription(self, source, id=member.id, ack=member.ack, prefetch=0)

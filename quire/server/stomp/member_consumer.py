@@ -88,7 +88,9 @@ class MemberConsumer(CommonConsumer):
 
     # The group calls these.
 
-    def make(self, member: GroupMember, source: GroupPartition | RetryQueue, partition: int) -> MemberSubscription:
+    def make(
+        self, member: GroupMember, source: GroupPartition | RetryQueue, partition: int, epoch: int
+    ) -> MemberSubscription:  # fmt: skip
         """Make a part of a partition, or of the retries."""
         child = MemberSubscription(
             self._session, source, id=self.id, number=self._table.next_number(), ack=member.ack,

@@ -174,11 +174,16 @@ class MemberGroup(Protocol):
     def acknowledged_late(self, child: "MemberSubscription", sequence: int) -> bool:
         """A member acknowledges what it does not have any more; whether that counts."""
 
+    def finish_late(self, child: "MemberSubscription", found: list[Message]) -> bool:
+        """As ``acknowledged_late``, with what ``find_late`` of the child's source has found."""
+
 
 class MemberPort(Protocol):
     """What a member needs of its session, whatever its protocol."""
 
-    def make(self, member: "GroupMember", source: GroupPartition | RetryQueue, partition: int) -> "MemberSubscription":
+    def make(
+        self, member: "GroupMember", source: GroupPartition | RetryQueue, partition: int, epoch: int
+    ) -> "MemberSubscription":  # fmt: skip
         """Make a member's part of a partition, or of the retries (``RETRIES``)."""
 
     def gone(self, child: "MemberSubscription") -> None:
@@ -193,6 +198,7 @@ class MemberSubscription(ChildSubscription):
 
     Attributes:
         member: whose it is; its parent too.
+        partition: its number, or ``RETRIES``.
         epoch: the number of the assignment: acknowledgements say it.
         handed_over: the sequences of what the member had before this assignment, and still has or had a while ago.
         delivered: sequences in flight that take no credit, because the client says that its application has them. Their
@@ -201,12 +207,13 @@ class MemberSubscription(ChildSubscription):
         looked_at: the tick at which its leases are looked at next (``Leases``).
     """
 
-    __slots__ = ("delivered", "epoch", "handed_over", "is_revoked", "looked_at", "member")
+    __slots__ = ("delivered", "epoch", "handed_over", "is_revoked", "looked_at", "member", "partition")
 
     member: "GroupMember"
     source: GroupPartition | RetryQueue
     delivered: set[int]
     epoch: int
+    partition: int
     handed_over: set[int]
     is_revoked: bool
     looked_at: int
@@ -219,9 +226,10 @@ class MemberSubscription(ChildSubscription):
         credit = self.member.credit(self)
         return min(credit, self.source.room_for(self)) if credit > 0 else credit
 
-    def attach(self, member: "GroupMember", epoch: int) -> None:
+    def attach(self, member: "GroupMember", partition: int, epoch: int) -> None:
         """It is a member's from now on."""
         self.parent = self.member = member
+        self.partition = partition
         self.epoch = epoch
         self.handed_over = set()
         self.delivered = set()
@@ -253,6 +261,10 @@ class MemberSubscription(ChildSubscription):
         if self.delivered:
             self.delivered.difference_update(sequences)
         return super().take(sequences)
+
+    def origin(self, message: Message) -> tuple[int, int]:
+        """The partition and the offset of a message, of the origin of a retry."""
+        return self.member.group.place_of(self, message)
 
     def is_meant(self, epoch: int, sequence: int) -> bool:
         """Whether an acknowledgement of an assignment is one of this one, or of what was brought along from before
@@ -291,6 +303,7 @@ class GroupMember(SharedPrefetch):
         self.children: dict[int, MemberSubscription] = {}
         self.port = port
         self._consume_timeout = consume_timeout
+        self._granted_retries = 0
 
     @property
     def consume_timeout(self) -> float:
@@ -306,8 +319,8 @@ class GroupMember(SharedPrefetch):
 
     def serve(self, partition: int, source: GroupPartition | RetryQueue, epoch: int) -> MemberSubscription:
         """It is given messages of a partition from now on."""
-        child = self.port.make(self, source, partition)
-        child.attach(self, epoch)
+        child = self.port.make(self, source, partition, epoch)
+        child.attach(self, partition, epoch)
         self.children[partition] = child
         source.add(child)
         return child
@@ -346,15 +359,25 @@ class GroupMember(SharedPrefetch):
     def credit(self, child: Subscription) -> int:
         """How many messages a child may be given now; of retries no more than a share."""
         credit = super().credit(child)
-        if child is self.children.get(RETRIES):
-            return min(credit, max(self.prefetch // RETRY_SHARE, 1) - len(child.in_flight))
-        return credit
+        if child is not self.children.get(RETRIES):
+            return credit
+        if not self.prefetch:
+            return min(credit, self._granted_retries)
+        return min(credit, max(self.prefetch // RETRY_SHARE, 1) - len(child.in_flight))
+
+    def grant(self, count: int) -> None:
+        """Without a prefetch: it may be given so many messages more; some retries, so that new ones come too."""
+        super().grant(count)
+        self._granted_retries = -(-count // RETRY_SHARE)
 
     def given(self, child: Subscription, messages: list[Message]) -> None:
-        """A child was given messages: its leases on them begin."""
+        """A child was given messages: its leases on them begin, if they have to be acknowledged."""
         super().given(child, messages)
         assert isinstance(child, MemberSubscription)
-        self.extend(child, messages, self.consume_timeout)
+        if child.partition == RETRIES:
+            self._granted_retries -= len(messages)
+        if child.ack is not AckMode.AUTO:
+            self.extend(child, messages, self.consume_timeout)
 
     def extend(self, child: MemberSubscription, messages: list[Message], seconds: float) -> None:
         """The leases on messages end in so many seconds from now."""

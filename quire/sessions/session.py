@@ -1,0 +1,480 @@
+"""The session of a client at one broker.
+
+It is the core's ``Session``: the core delivers to it, confirms, and lets its producer go on; each of these calls goes
+on to the door. Nothing here is done for a message: a plain send reaches its target, and a plain acknowledgement its
+part, without coming by.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from typing import Any
+
+from quire.broker import admission
+from quire.broker.broker import Broker
+from quire.broker.core.subscription import Session, Subscription
+from quire.broker.routing.addresses import Address, Scope, read_destination
+from quire.broker.schedule import ScheduledSend
+from quire.broker.streams.stream import PARTITION, Stream
+from quire.broker.transactions.transaction import Transaction
+from quire.destination import MAX_NAME, DestinationKind, is_plain
+from quire.errors import (
+    AccessRefused,
+    BrokerStopping,
+    InvalidDestination,
+    InvalidHeader,
+    LimitExceeded,
+    QuireError,
+    ShardMoved,
+    ShardUnavailable,
+    StoreError,
+)
+from quire.message import Message
+from quire.sessions import calls
+from quire.sessions.base import (
+    PLAIN,
+    USUAL,
+    Door,
+    Handles,
+    Leaving,
+    LeavingKind,
+    Opening,
+    Route,
+    Sending,
+    Settlement,
+    Step,
+    Token,
+    Traits,
+    Tx,
+    What,
+)
+from quire.sessions.consumers import ConsumingSession, MemberConsumer, PatternConsumer
+from quire.sessions.rights import Guard
+from quire.sessions.settling import Settling
+
+FIRST_LOOK = 0.005
+"""After how many seconds it is looked again whether a client id is free; then each time after twice as long."""
+
+GOODBYE_AGAIN = 0.1
+"""After how many seconds a client that leaves while the store fails is looked at again."""
+
+MAX_TEMPORARIES = 1000
+"""How many temporary destinations a session may have."""
+
+MAX_WAIT_FOR_ID = 1.0
+"""How many seconds a client waits for its client id, while the connection that has it is over, or may be."""
+
+OF_THE_BROKER = frozenset([error.code for error in (BrokerStopping, ShardMoved, ShardUnavailable)])
+"""Errors by which a session ends whose client has done nothing."""
+
+
+class _Held:
+    """How a message is sent in a transaction (``quire.broker.transactions.transaction.Sending``)."""
+
+    __slots__ = ("destination", "expiration", "persistent", "priority", "producer", "producer_sequence", "target")
+
+    def __init__(self, route: Route, how: Sending, *, persistent: bool) -> None:
+        self.destination, self.target = route.text, route.target
+        self.expiration, self.priority, self.persistent = how.expiration, how.priority, persistent
+        self.producer, self.producer_sequence = how.producer or None, how.producer_sequence
+
+
+class _Answer(Session):
+    """Waits for a commit in the place of a session: then its door has the result of a verb."""
+
+    def __init__(self, session: "LocalSession", result: Any) -> None:
+        self.name = session.name
+        self._session = session
+        self._result = result
+
+    def confirmed(self, receipts: list[Any]) -> None:
+        """It is durable."""
+        if not self._session.has_left:
+            self._session.door.answered(receipts[0], self._result)
+
+    def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
+        """Never called: it has no subscriptions."""
+
+    def fail(self, error: QuireError) -> None:
+        """Never called: it sends nothing."""
+
+    def flush(self) -> None:
+        """Never called: it writes nothing."""
+
+    def resume(self) -> None:
+        """Never called: it sends nothing."""
+
+
+class LocalSession(ConsumingSession):
+    """One client's session.
+
+    Args:
+        guard: what the client may do: its door has logged it in.
+        door: what speaks to the client.
+        numbers: gives the parts their numbers, if not only this session does.
+
+    Attributes:
+        has_left: whether it is over.
+    """
+
+    is_awaited = False
+
+    def __init__(self, broker: Broker, guard: Guard, door: Door, numbers: Iterator[int] | None = None) -> None:
+        super().__init__(broker, guard, door, numbers or count())
+        self.has_left = False
+        self._settling = Settling(self)
+        self._is_blameless = self._is_announced = False
+        self._takeover: str | None = None
+        self._rules = 0
+        self._waits_since: float | None = None  # when its client id was not free, on the monotonic clock
+        self._deletion: Iterator[Any] | None = None
+
+    @property
+    def version(self) -> int:
+        """Another one whenever destinations or rules have changed."""
+        return self.broker.destinations.version + self._rules
+
+    @property
+    def restricted(self) -> bool:
+        """Whether a send may have to wait now."""
+        return self._core.is_restricted
+
+    @property
+    def has_ended(self) -> bool | None:
+        """Whether its client has ended the connection, and the session goes on all the same; None if not known."""
+        return self.door.has_ended
+
+    # Input, and what is confirmed of it.
+
+    def takes_input(self) -> None:
+        """A chunk of input follows."""
+        self._takes_input = True
+        self._core.takes_sends_of(self)
+
+    def took_input(self, sent: bool) -> None:
+        """A chunk of input was taken."""
+        self._takes_input = False
+        self._core.takes_sends_of(None)
+        if sent:
+            self._core.sent(self)
+        self._confirm_gathered()
+
+    def answer(self, token: Token, result: Any) -> None:
+        """The result of a verb comes back when everything before is durable."""
+        if token is not None:
+            self._confirm_gathered()
+            self._core.confirm(_Answer(self, result), [token])
+
+    # The client introduces itself.
+
+    def open(self, who: Opening, token: Token = None) -> bool:
+        """The client introduces itself; False while its client id may be free soon."""
+        ids = self.broker.routing.client_ids
+        older = None if who.takeover is None else ids.holder_of_key(who.takeover)
+        if older is None and who.claims and who.client_id is not None and self._must_wait_for_id(who.client_id):
+            return False
+        if isinstance(older, LocalSession) and older is not self:
+            if not self.guard.owns(older.user):
+                raise AccessRefused("another user has a connection of this id", connection=str(who.takeover)[:60])
+            older.taken_over(self.name)
+        if who.takeover is not None:
+            ids.take_key(who.takeover, self)
+            self._takeover = who.takeover
+        if who.claims and who.client_id is not None:
+            ids.claim(who.client_id, self)
+        self.client_id = who.client_id
+        if who.announced:
+            self._is_announced = True
+            self.broker.advisories.connection_started(self, self.client_id)
+        if token is not None:
+            self.door.confirmed([token])
+        return True
+
+    def _must_wait_for_id(self, client_id: str) -> bool:
+        """Whether a client id may be free soon: the connection that has it is over, or may be, and not read to its end.
+
+        A client that has lost its connection comes back at once, while the broker has still to read what came before.
+        """
+        other = self.broker.routing.client_ids.other(client_id, self)
+        if other is None or (has_ended := other.has_ended) is False:
+            return False
+        now = self._core.clock.monotonic()
+        if self._waits_since is None:
+            self._waits_since = now
+        waited = now - self._waits_since
+        if waited < MAX_WAIT_FOR_ID:
+            self._core.scheduler.call_later(max(waited, FIRST_LOOK), self.resume)
+            return True
+        if has_ended:
+            text = f"the client {client_id[:60]!r} has come back, from {self.name}"
+            other.fail(InvalidHeader(text, header="client-id"))
+        return False
+
+    def taken_over(self, by: str) -> None:
+        """Another connection of the same client is there: this one is its old one, and ends first."""
+        self.leave(Leaving(LeavingKind.LOST, "the client has connected again"))
+        self.door.ended(BrokerStopping(f"the client has connected again, from {by}"))
+
+    # Sends.
+
+    def route(self, destination: str, traits: Traits = PLAIN) -> Route:
+        """Find where messages to a destination go."""
+        addresses, _ = read_destination(destination)
+        self.guard.check_send(addresses)
+        target = self.broker.routing.scheduled(destination, traits.timing, grouped=traits.grouped)
+        persistent: bool | None = None
+        if len(addresses) == 1 and addresses[0].kind is DestinationKind.STREAM:
+            persistent = True
+        elif len(addresses) == 1 and addresses[0].scope is Scope.REMOTE:
+            persistent = False
+        if isinstance(target, Stream) and not traits.by_content:
+            target = target.route(_headers(target, traits))
+        is_scheduled = isinstance(target, ScheduledSend)
+        if isinstance(target, ScheduledSend) and self.guard.sender:
+            target.check_room(self.guard.sender)
+            target.sender = self.guard.sender
+        return Route(destination, target, self._receipts, persistent, is_plain=not is_scheduled)
+
+    def accept(
+        self, route: Route, content: bytes, how: Sending = USUAL, *, tx: Tx | None = None, token: Token = None
+    ) -> bool:  # fmt: skip
+        """Admit a message."""
+        core = self._core
+        persistent = how.persistent if route.persistent is None else route.persistent
+        try:
+            transaction = None if tx is None else self.transactions.working(tx)
+            if core.is_restricted:
+                stored = persistent or isinstance(route.target, ScheduledSend)
+                if admission.must_wait(core, self, route.text, stored=stored, in_transaction=tx is not None):
+                    return False
+            if transaction is not None:
+                if isinstance(route.target, ScheduledSend):
+                    content = route.target.signed(content)
+                transaction.send(_Held(route, how, persistent=persistent), content)
+            else:
+                core.sent(self)  # with a duplicate too: what it repeats may be in a commit that fails
+                if not how.producer or self.broker.producers.take(how.producer, how.producer_sequence):
+                    route.target.send(content, how.expiration, how.priority, persistent)
+        except QuireError as error:
+            self._note_failure(tx, token, error)
+            raise
+        self.confirm(token)
+        return True
+
+    def _note_failure(self, tx: Tx | None, token: Token, error: QuireError) -> None:
+        """A verb failed. If nobody waits for it, the transaction that it is part of has failed."""
+        if tx is not None and token is None:
+            self.transactions.failed(tx, error)
+
+    def spoil(self, tx: Tx, error: QuireError) -> None:
+        """The door could not make a verb of what its client said in a transaction: it has failed."""
+        self.transactions.failed(tx, error)
+
+    # Settling, and transactions.
+
+    def settle(self, what: What, how: Settlement, *, tx: Tx | None = None, token: Token = None) -> bool:
+        """Say what becomes of messages that were delivered."""
+        try:
+            transaction = None if tx is None else self.transactions.working(tx)
+            if isinstance(what, Handles):
+                self.answer(token, self._settling.settle_handles(what, how, tx, transaction))
+                return True
+            self._settling.settle(what, how, tx, transaction)
+        except QuireError as error:
+            self._note_failure(tx, token, error)
+            raise
+        self.confirm(token)
+        return True
+
+    def begin(self, tx: Tx, token: Token = None) -> bool:
+        """Begin a transaction; of a known one nothing changes."""
+        self.transactions.begin(tx)
+        self.confirm(token)
+        return True
+
+    def end(self, tx: Tx, step: Step, token: Token = None) -> bool:
+        """Take a transaction a step further; False while what it is about is found, which is much."""
+        if self._must_gather(self.transactions.to_gather(tx, step)):
+            return False
+        result = self.transactions.step(tx, step)
+        if result is None:
+            self.confirm(token)
+        else:
+            self.answer(token, result)
+        return True
+
+    def spanning(self, tx: Tx, act: Callable[[Transaction], bool]) -> bool:
+        """Do something with a transaction as a part of a larger one, over several shards.
+
+        Args:
+            act: does it; whether the transaction has ended with that.
+
+        Returns:
+            False while what it is about is found, as ``end``.
+
+        Raises:
+            TransactionRolledBack: something in it has failed.
+            QuireError: there is none.
+        """
+        transaction = self.transactions.part(tx)
+        if self._must_gather(transaction if transaction.gather() else None):
+            return False
+        if act(transaction):
+            self.transactions.forget(tx)
+        return True
+
+    def _must_gather(self, transaction: Transaction | None) -> bool:
+        if transaction is not None:
+            self._core.steps.add(partial(self._gather, transaction), "a large transaction", stores=False)
+        return transaction is not None
+
+    def _gather(self, transaction: Transaction) -> bool:
+        if self.has_left:  # and the transaction with it
+            return False
+        try:
+            if transaction.gather():
+                return True
+        except StoreError:  # the commit, which tries it again, fails as others do
+            pass
+        self.door.go_on()
+        return False
+
+    # Temporary destinations, and services.
+
+    def temporary(self, kind: DestinationKind, name: str = "", token: Token = None) -> Address:
+        """Make a temporary destination; of one that it has nothing changes."""
+        address = Address(kind, name, Scope.REMOTE)
+        if not name or address not in self.temporaries:
+            if name and not is_plain(name):
+                text = f"{name[:60]!r} is not a name for a temporary destination: up to {MAX_NAME} bytes, all printable"
+                raise InvalidDestination(text, destination=name[:60])
+            if len(self.temporaries) >= MAX_TEMPORARIES:
+                text = f"a connection may have {MAX_TEMPORARIES} temporary destinations"
+                raise LimitExceeded(text, limit=MAX_TEMPORARIES)
+            address = self.broker.routing.temporaries.create(kind, name)
+            self.temporaries[address] = None
+        self.confirm(token)
+        return address
+
+    def call(self, name: str, arguments: tuple[Any, ...], token: Token = None) -> bool:
+        """Ask a service for something; False while it is done in steps."""
+        if self._deletion is None:
+            result = calls.CALLS[name](self, *arguments)
+            if not isinstance(result, Iterator):
+                self._done(token, result)
+                return True
+            self._deletion = result
+        try:
+            has_more = next(self._deletion, self) is not self
+        except BaseException:
+            self._deletion = None
+            raise
+        if has_more:
+            self._core.steps.add(self._next_step, f"the call {name}")
+            return False
+        self._deletion = None
+        self._done(token, None)
+        return True
+
+    def _done(self, token: Token, result: Any) -> None:
+        if result is None:
+            self.confirm(token)
+        else:
+            self.answer(token, result)
+
+    def _next_step(self) -> bool:
+        if not self.has_left:
+            self.door.go_on()
+        return False
+
+    # What the core says.
+
+    def confirmed(self, receipts: list[Token]) -> None:
+        """Everything before these is durable."""
+        self.door.confirmed(receipts)
+
+    def resume(self) -> None:
+        """There is room again for what it was held for, or it may be."""
+        if not self.has_left:
+            self.door.go_on()
+
+    def fail(self, error: QuireError) -> None:
+        """The session is over."""
+        if not self.has_left:
+            self._is_blameless = self._is_blameless or error.code in OF_THE_BROKER
+            self.door.ended(error)
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        self.door.flush()
+
+    def discard(self) -> None:
+        """Write nothing of what has gathered, and end: another broker may have given the same messages to others."""
+        self._is_blameless = True
+        self.door.discard()
+
+    # Rules change, and its end.
+
+    def recheck(self) -> Iterator[None]:
+        """Rules have changed: end what the client may not have any more, a piece at a time."""
+        if (error := self.guard.access.ended) is not None:
+            self.fail(error)
+            return
+        self._rules += 1
+        for part in list(self.parts.values()):
+            if self.has_left:
+                return
+            if not self.broker.routing.temporaries.has(part.source):
+                lost = self.guard.lost_read(part.destination)
+                if lost is not None and self.parts.get(part.number) is part:
+                    self.end_consumer(part, lost)
+            yield
+        for consumer in list(self._consumers):
+            if isinstance(consumer, PatternConsumer) and not self.has_left:
+                consumer.look_again()
+
+    def leave(self, how: Leaving, token: Token = None) -> bool:
+        """The client goes; a second time nothing happens."""
+        if not self.has_left:
+            self.has_left = True
+            is_lost = how.kind is LeavingKind.LOST and not self._is_blameless
+            self.transactions.leave()
+            for consumer in list(self._consumers):
+                counts = consumer.spec.loss_counts or isinstance(consumer, MemberConsumer)
+                self.drop(consumer, how.cause, lost=is_lost and counts, awaited=True)
+            self._leave_services()
+        if token is not None:
+            self._goodbye(token)
+        return True
+
+    def _leave_services(self) -> None:
+        broker, ids = self.broker, self.broker.routing.client_ids
+        for id in list(self.producers):
+            calls.producer_stopped(self, id)
+        for address in self.temporaries:
+            broker.routing.temporaries.delete(address)
+        self.temporaries.clear()
+        if self.client_id is not None:
+            ids.release(self.client_id, self)
+        if self._takeover is not None:
+            ids.drop_key(self._takeover, self)
+        self._core.flow.forget(self)
+        if self._is_announced:
+            broker.advisories.connection_stopped(self, self.client_id)
+
+    def _goodbye(self, token: Token) -> None:
+        """The token of the last verb comes when everything the client sent is durable; while commits fail, later."""
+        self._core.after_commit(partial(self._say_goodbye, token))
+
+    def _say_goodbye(self, token: Token) -> None:
+        if self._core.store_error is None:
+            self.door.confirmed([token])
+        else:
+            # Not at once: commits without anything to store end at once, and this would go on without end.
+            self._core.scheduler.call_later(GOODBYE_AGAIN, partial(self._goodbye, token))
+
+
+def _headers(stream: Stream, traits: Traits) -> dict[str, str]:
+    """What the headers of a message say of its partition."""
+    said = {stream.policy.partition_key_header: traits.partition_key, PARTITION: traits.partition}
+    return {name: value for name, value in said.items() if value is not None}
