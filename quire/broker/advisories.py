@@ -21,7 +21,7 @@ from quire.settings import Policy
 
 PREFIX = ADVISORIES
 
-FIRST_REPLAYED = 1 << 60
+FIRST_REPLAYED = 1 << 42
 """Advisories that only one consumer gets are numbered from here on; those of a topic never get so far."""
 
 _TYPES = {"consumerCount": "int", "producerCount": "int", "discardedCount": "int", "usageCount": "long"}

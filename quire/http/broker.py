@@ -189,7 +189,7 @@ def _history(call: Call) -> HistoryPoints:
 
 async def _topology(call: Call) -> Topology:
     sessions = list(call.service.connections.values())
-    clients = [Client(session, session.client_id, session.sends_to) for session in sessions]
+    clients = [Client(session.name, session.client_id, session.sends_to) for session in sessions]
     reader = call.management.topology(clients, call.query.focus, call.query.limit)
     for _ in reader:
         await asyncio.sleep(0)

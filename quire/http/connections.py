@@ -24,7 +24,7 @@ from quire.management.described import doc
 from quire.management.schedule import SchedulePage
 from quire.management.tables import Table
 from quire.management.xa import Prepared
-from quire.server.connected_session import ConnectedSession
+from quire.server.protocol_doors import Connected
 
 MOST_SHOWN = 100
 """How many destinations of a connection are named: a wildcard may match thousands."""
@@ -56,11 +56,11 @@ class ConnectedConsumer(msgspec.Struct, frozen=True):
 class _Consuming(NamedTuple):
     """A subscription, and whose it is."""
 
-    session: ConnectedSession
+    session: Connected
     subscription: Subscription
 
 
-def _connection(call: Call, session: ConnectedSession) -> Connection:
+def _connection(call: Call, session: Connected) -> Connection:
     subscriptions = session.subscriptions.values()
     now = call.service.clock.now_ms()
     return Connection(
@@ -71,11 +71,11 @@ def _connection(call: Call, session: ConnectedSession) -> Connection:
     )  # fmt: skip
 
 
-def _in_flight(session: ConnectedSession) -> int:
+def _in_flight(session: Connected) -> int:
     return sum([len(subscription.in_flight) for subscription in session.subscriptions.values()])
 
 
-def _connections(call: Call) -> Table[ConnectedSession]:
+def _connections(call: Call) -> Table[Connected]:
     return Table(
         lambda: list(call.service.connections.values()), lambda s: f"{s.name} {s.client_id or ''}",
         {

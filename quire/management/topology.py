@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from quire.broker.core.subscription import Session
 from quire.broker.dead_letter import dead_letter_destination
 from quire.broker.routing.addresses import Scope, read_destination
 from quire.destination import Destination, DestinationKind, split_prefix
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 class Client(NamedTuple):
     """A connection."""
 
-    session: Session
+    address: str
     client_id: str | None
     sends_to: Iterable[str]  # destinations as headers have them
 
@@ -158,7 +157,7 @@ class TopologyReader:
         self._limit = limit
         self._graph = Graph()
         self._shown: dict[Place, Any] = {}
-        self._labels = {client.session: label_of(client.client_id, client.session.name) for client in clients}
+        self._labels = {client.address: label_of(client.client_id, client.address) for client in clients}
         self._connections = Counter(self._labels.values())
 
     def __iter__(self) -> Iterator[None]:
@@ -291,7 +290,7 @@ class TopologyReader:
         some = list(islice(subscriptions, MOST_CONSUMERS))
         by_label: dict[str, list[Subscription]] = defaultdict(list)
         for subscription in some:
-            by_label[self._labels.get(subscription.session, subscription.session.name)].append(subscription)
+            by_label[self._labels.get(subscription.session.name, subscription.session.name)].append(subscription)
         waits = Waits(self._broker, source) if hasattr(source, "dispatcher") else None
         for label, own in by_label.items():
             share = None if rate is None else round(rate * len(own) / len(some), 3)
@@ -351,13 +350,14 @@ class TopologyReader:
     def _draw_producers(self) -> Iterator[None]:
         """Who sends to what is shown: each client has an equal share of the rate."""
         senders: dict[str, dict[str, Waiting | None]] = defaultdict(dict)
+        holds = {hold.session.name: hold for hold in self._broker.core.flow.holds.values()}
         for number, client in enumerate(self._clients, 1):
-            hold = self._broker.core.flow.holds.get(client.session)
+            hold = holds.get(client.address)
             wait = None if hold is None else Waiting(str(hold.cause), f"the producer is held: {hold.cause}", 0)
             for place in destinations_of(client.sends_to):
                 if _id(*place) in self._graph.nodes:
                     known = senders[_id(*place)]
-                    label = self._labels[client.session]
+                    label = self._labels[client.address]
                     known[label] = known.get(label) or wait
             if number % CLIENTS == 0:
                 yield

@@ -9,9 +9,8 @@ from typing import cast
 
 from quire.broker.broker import Broker
 from quire.errors import BrokerStopping, QuireError, TooManyConnections
-from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.visitor import Visitor
-from quire.server.protocol_doors import ProtocolDoors
+from quire.server.protocol_doors import Connected, ProtocolDoors
 
 WRITE_HIGH_WATER = 512 * 1024
 """With more output than this waiting in a connection, nothing is dispatched to it and nothing read from it."""
@@ -33,7 +32,7 @@ class ClientTransport(asyncio.Protocol):
     """
 
     def __init__(
-        self, broker: Broker, doors: ProtocolDoors, connections: "dict[ClientTransport, ConnectedSession]",
+        self, broker: Broker, doors: ProtocolDoors, connections: "dict[ClientTransport, Connected]",
         visitor: Visitor,
     ) -> None:  # fmt: skip
         self.peer = ""
@@ -43,7 +42,7 @@ class ClientTransport(asyncio.Protocol):
         self._core = broker.core
         self._connections = connections
         self._transport: asyncio.Transport
-        self._session: ConnectedSession | None = None
+        self._session: Connected | None = None
         self._not_reading: set[str] = set()
         self._closing = False
 

@@ -217,9 +217,9 @@ class ConnectedDoor(ABC):
         user = self._login.principal.name
         visitor.logged_in(user)
         self.guard = Guard(self._gate, self._login)
+        self.user_id = user if self._core.settings.security.user_id else ""
         self.session = self._new_session()
         self.session.writable = self._connection.is_writable
-        self.user_id = user if self._core.settings.security.user_id else ""
         self.is_logged_in = True
         return False
 

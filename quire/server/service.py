@@ -24,7 +24,6 @@ from quire.security import Security
 from quire.server.background_thread import BackgroundThread
 from quire.server.backups import Backups
 from quire.server.client_transport import ClientTransport
-from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.entrance import Door, Entrance, Lobby
 from quire.server.entrance.tls_contexts import TlsContexts
@@ -33,7 +32,7 @@ from quire.server.garbage import GarbageCollection
 from quire.server.lease_watch import LeaseWatch
 from quire.server.listener import BACKLOG, address_of, listen
 from quire.server.openwire.openwire_doors import OpenWireDoors
-from quire.server.protocol_doors import ProtocolDoors
+from quire.server.protocol_doors import Connected, ProtocolDoors
 from quire.server.stomp.stomp_doors import StompDoors
 from quire.server.store_lock import StoreLock
 from quire.server.ticker import Ticker
@@ -123,7 +122,7 @@ class Service:
         self.store_url = shown(store.url)
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
-        self.connections: dict[ClientTransport, ConnectedSession] = {}
+        self.connections: dict[ClientTransport, Connected] = {}
         self.ticker = Ticker(self.scheduler, self.clock)
         self.backups = Backups(settings.backup, store.url, self.clock, self.scheduler)
         self._doors: list[ProtocolDoors] = []

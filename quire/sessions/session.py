@@ -123,7 +123,7 @@ class LocalSession(ConsumingSession):
         super().__init__(broker, guard, door, numbers or count())
         self.has_left = False
         self._settling = Settling(self)
-        self._is_blameless = self._is_announced = False
+        self._is_blameless = self._is_announced = self._is_restricted = False
         self._takeover: str | None = None
         self._rules = 0
         self._waits_since: float | None = None  # when its client id was not free, on the monotonic clock
@@ -137,7 +137,7 @@ class LocalSession(ConsumingSession):
     @property
     def restricted(self) -> bool:
         """Whether a send may have to wait now."""
-        return self._core.is_restricted
+        return self._is_restricted if self._takes_input else self._core.is_restricted
 
     @property
     def has_ended(self) -> bool | None:
@@ -149,6 +149,7 @@ class LocalSession(ConsumingSession):
     def takes_input(self) -> None:
         """A chunk of input follows."""
         self._takes_input = True
+        self._is_restricted = self._core.is_restricted
         self._core.takes_sends_of(self)
 
     def took_input(self, sent: bool) -> None:
@@ -243,7 +244,7 @@ class LocalSession(ConsumingSession):
         persistent = how.persistent if route.persistent is None else route.persistent
         try:
             transaction = None if tx is None else self.transactions.working(tx)
-            if core.is_restricted:
+            if self._is_restricted if self._takes_input else core.is_restricted:
                 stored = persistent or isinstance(route.target, ScheduledSend)
                 if admission.must_wait(core, self, route.text, stored=stored, in_transaction=tx is not None):
                     return False
@@ -258,7 +259,8 @@ class LocalSession(ConsumingSession):
         except QuireError as error:
             self._note_failure(tx, token, error)
             raise
-        self.confirm(token)
+        if token is not None:
+            self.confirm(token)
         return True
 
     def _note_failure(self, tx: Tx | None, token: Token, error: QuireError) -> None:

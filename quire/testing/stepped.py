@@ -13,6 +13,7 @@ the same steps give the same history::
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from quire.broker.broker import Broker
@@ -29,11 +30,13 @@ from quire.protocols.stomp.frames import SERVER_COMMANDS
 from quire.protocols.stomp.versions import Version
 from quire.scheduler import Scheduler
 from quire.security import Security
-from quire.server.connected_session import ConnectedSession
+from quire.server.connected_door import MakesSession
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.visitor import Visitor
+from quire.server.protocol_doors import Connected
 from quire.server.stomp.stomp_session import StompSession
 from quire.sessions.rights import Gate
+from quire.sessions.session import LocalSession
 from quire.settings import LimitSettings, Settings
 from quire.store.base import Store, WriteBatch
 from quire.store.memory import MemoryStore
@@ -284,6 +287,7 @@ class SteppedBroker:
         clients: all clients, in the order they came.
         security: who is who, without threads.
         gate: what doors share.
+        session_of: makes the session of a client that has logged in.
         sessions: the sessions that are looked at after a change of rules.
     """
 
@@ -309,7 +313,8 @@ class SteppedBroker:
             self.scheduler, self._want_turn, None, tracer,
         )  # fmt: skip
         self.writer = self.broker.turns.writer = SteppedWriter(self.store)
-        self.sessions: dict[Any, ConnectedSession] = {}
+        self.session_of: MakesSession = partial(LocalSession, self.broker)
+        self.sessions: dict[Any, Connected] = {}
         dead_letters = dead_letter_names(self.settings.policies)
         inline = Inline()
         self.security = Security(self.settings, self.clock, self.scheduler, inline, inline, inline, dead_letters)

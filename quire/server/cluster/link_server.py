@@ -18,9 +18,8 @@ from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
 from quire.server.cluster.virtual_clients import VirtualClients
-from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.entrance import Entrance, Lobby
-from quire.server.protocol_doors import ProtocolDoors
+from quire.server.protocol_doors import Connected, ProtocolDoors
 from quire.sessions.rights import Gate
 from quire.settings import Settings
 
@@ -37,7 +36,7 @@ class Process(Protocol):
     lobby: Lobby
     clock: Clock
     settings: Settings
-    connections: dict[ClientTransport, ConnectedSession]
+    connections: dict[ClientTransport, Connected]
 
 
 class LinkServer:

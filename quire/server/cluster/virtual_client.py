@@ -10,7 +10,7 @@ from quire.security import Access
 from quire.server.client_transport import ClientTransport
 from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.visitor import Visitor
-from quire.server.protocol_doors import ProtocolDoors
+from quire.server.protocol_doors import Connected, ProtocolDoors
 
 JOINED = WINDOW // 2
 """Of what has come and waits, so many bytes are handed on at once: each time the session has its time of a turn."""
@@ -134,7 +134,7 @@ class VirtualClient(ClientTransport):
     """
 
     def __init__(
-        self, broker: Broker, doors: ProtocolDoors, connections: dict[ClientTransport, ConnectedSession],
+        self, broker: Broker, doors: ProtocolDoors, connections: dict[ClientTransport, Connected],
         visitor: Visitor, connection: VirtualConnection, access: Access,
     ) -> None:  # fmt: skip
         super().__init__(broker, doors, connections, visitor)
@@ -144,6 +144,7 @@ class VirtualClient(ClientTransport):
         doors.open.add(self)
         doors.opened += 1
         self._session = connections[self] = doors.session(self)
+        assert isinstance(self._session, ConnectedSession)
         self._session.vouch(access)
 
     def connection_lost(self, error: Exception | None) -> None:
