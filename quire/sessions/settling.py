@@ -305,7 +305,7 @@ class Settling:
             part = children.get(partition)
             for offset in range(first, last + 1):
                 handle = Handle(offset, offset, partition, epoch)
-                if handle in outcomes or handle in missing:
+                if handle in outcomes:
                     continue
                 if part is None or epoch < 0 or not part.is_meant(epoch, offset):
                     outcomes[handle] = Outcome.FENCED
@@ -313,6 +313,7 @@ class Settling:
                     outcomes[handle] = Outcome.DONE
                     here.setdefault(part, []).append(offset)
                 else:
+                    outcomes[handle] = Outcome.STALE  # it is looked at
                     missing[handle] = part
         ends = {handle: self._end_of(group, part, handle.first, how, transaction) for handle, part in missing.items()}
         group.fenced += list(outcomes.values()).count(Outcome.FENCED)
