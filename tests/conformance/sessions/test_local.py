@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.conformance.sessions.consuming import Consuming
 from tests.conformance.sessions.rig import LocalWorld, World
 from tests.conformance.sessions.rules import Rules
 from tests.conformance.sessions.settling import Settlements
@@ -13,5 +14,10 @@ class TestRules(Rules):
 
 
 class TestSettlements(Settlements):
+    def world(self, **changes: Any) -> World:
+        return LocalWorld(**changes)
+
+
+class TestConsuming(Consuming):
     def world(self, **changes: Any) -> World:
         return LocalWorld(**changes)

@@ -369,6 +369,9 @@ class GroupMember(SharedPrefetch):
         """Without a prefetch: it may be given so many messages more; some retries, so that new ones come too."""
         super().grant(count)
         self._granted_retries = -(-count // RETRY_SHARE)
+        if count and (retries := self.children.get(RETRIES)) is not None:  # first, or they would find nothing left
+            self._waiting[retries] = None
+            self._waiting.move_to_end(retries, last=False)
 
     def given(self, child: Subscription, messages: list[Message]) -> None:
         """A child was given messages: its leases on them begin, if they have to be acknowledged."""
