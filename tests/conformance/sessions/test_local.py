@@ -6,6 +6,7 @@ from tests.conformance.sessions.consuming import Consuming
 from tests.conformance.sessions.rig import LocalWorld, World
 from tests.conformance.sessions.rules import Rules
 from tests.conformance.sessions.settling import Settlements
+from tests.conformance.sessions.transacting import Transacting
 
 
 class TestRules(Rules):
@@ -19,5 +20,10 @@ class TestSettlements(Settlements):
 
 
 class TestConsuming(Consuming):
+    def world(self, **changes: Any) -> World:
+        return LocalWorld(**changes)
+
+
+class TestTransacting(Transacting):
     def world(self, **changes: Any) -> World:
         return LocalWorld(**changes)
