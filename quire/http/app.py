@@ -104,7 +104,7 @@ class Application:
 
     def stop(self) -> None:
         """The broker goes down: requests that wait for messages are told."""
-        self.doors.streams.pull.stop()
+        self.doors.pull.stop()
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:
         check_origin(request.headers, request.url.scheme, self._service)

@@ -25,6 +25,7 @@ from quire.http.bulk.launcher import Launcher
 from quire.http.cluster_door import ClusterDoor
 from quire.http.console_launcher import ConsoleLauncher
 from quire.http.operations import Confirmations, Operation, Operations, RequestMemory
+from quire.http.pull_door import PullMembers
 from quire.http.recent_events import RecentEvents
 from quire.http.verification import StoreVerification
 from quire.logs import event
@@ -172,6 +173,7 @@ class Doors:
         self.management = Management(service.broker)
         self.topics = TopicManagement(self.management)
         self.streams = StreamManagement(self.management)
+        self.pull = PullMembers(service.broker)
         self.groups = ConsumerGroupManagement(self.management)
         self.schedule = ScheduleManagement(self.management)
         self.xa = XaManagement(self.management)
@@ -196,6 +198,7 @@ class Call:
         self.management = doors.management
         self.topics = doors.topics
         self.streams = doors.streams
+        self.pull = doors.pull
         self.groups = doors.groups
         self.schedule = doors.schedule
         self.xa = doors.xa

@@ -11,15 +11,16 @@ from quire.broker.streams.groups.group_partition import RETRIES
 from quire.broker.streams.groups.member import MemberSubscription
 from quire.broker.streams.groups.retries import LEVELS_MS, level_ms
 from quire.broker.streams.partition import Start
-from quire.broker.streams.pull import Outcome, PollRequest, PullRequest, Terms, handle_of
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import READ_STREAM, Call, Endpoint, Fields, Number, PageLimit
+from quire.http.pull_door import PollRequest, PullRequest, Terms, handle_of
 from quire.management.described import doc
 from quire.management.streams import StreamMessage, described
 from quire.message import Message
 from quire.security import Action
 from quire.selectors import selector
+from quire.sessions.settling import Outcome
 
 MAX_WAIT = 30.0
 """How long a request may wait, in seconds."""
@@ -133,7 +134,7 @@ async def _receive(call: Call) -> Received:
         None if new.start is None else Start.parse(new.start), new.order,
         None if new.selector is None else selector(new.selector),
     )  # fmt: skip
-    poll = call.streams.pull.poll(call.name, call.path["group"], request, call.user)
+    poll = call.pull.poll(call.name, call.path["group"], request, call.guard)
     is_done = False
     try:
         if await call.done_or_gone(poll.begin):
@@ -154,7 +155,7 @@ def _received(poll: PullRequest) -> Received:
 
 
 def _message(child: MemberSubscription, message: Message) -> ReceivedMessage:
-    partition, offset = child.member.group.place_of(child, message)
+    partition, offset = child.origin(message)
     return ReceivedMessage(
         **msgspec.structs.asdict(described(partition, offset, message)),
         attempts=max(message.deliveries, 1) + 1 if message.redelivered else 1,
@@ -164,7 +165,7 @@ def _message(child: MemberSubscription, message: Message) -> ReceivedMessage:
 
 async def _acknowledge(call: Call) -> Settled:
     new: Acknowledge = call.body
-    outcomes = call.streams.pull.acknowledge(call.name, call.path["group"], new.member, new.handles, call.user)
+    outcomes = call.pull.acknowledge(call.name, call.path["group"], new.member, new.handles, call.guard)
     await call.durable()
     return Settled(outcomes)
 
@@ -174,10 +175,9 @@ async def _reject(call: Call) -> Settled:
     if [new.delay is not None, new.level is not None, new.dead_letter].count(True) > 1:
         raise InvalidArgument("give only one of delay, level and dead_letter", argument="delay")
     delay = None if new.delay is None else round(new.delay * 1000)
-    outcomes = call.streams.pull.reject(
-        call.name, call.path["group"], new.member, new.handles,
+    outcomes = call.pull.reject(
+        call.name, call.path["group"], new.member, new.handles, call.guard,
         delay_ms=delay if new.level is None else level_ms(new.level), dead_letter=new.dead_letter,
-        user=call.user,
     )  # fmt: skip
     await call.durable()
     return Settled(outcomes)
@@ -185,12 +185,12 @@ async def _reject(call: Call) -> Settled:
 
 def _extend(call: Call) -> Settled:
     new: Extend = call.body
-    polling = call.streams.pull
-    return Settled(polling.extend(call.name, call.path["group"], new.member, new.handles, new.seconds, call.user))
+    group = call.path["group"]
+    return Settled(call.pull.extend(call.name, group, new.member, new.handles, new.seconds, call.guard))
 
 
 async def _leave(call: Call) -> Left:
-    left = call.streams.pull.leave(call.name, call.path["group"], call.body.member, call.user)
+    left = call.pull.leave(call.name, call.path["group"], call.body.member, call.guard)
     await call.durable()
     return Left(left)
 

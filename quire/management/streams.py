@@ -10,7 +10,6 @@ from quire.broker.queues.browsing import text_of
 from quire.broker.queues.queue import Queue
 from quire.broker.streams.lookup import Found, GroupState, Lookup, MessageState, Place, dead_letters, states_of
 from quire.broker.streams.partition import Start, StartKind
-from quire.broker.streams.pull import PullMembers
 from quire.broker.streams.stream import RangeRead, read_range
 from quire.destination import DestinationKind
 from quire.errors import (
@@ -331,12 +330,11 @@ class StreamRange(Status, frozen=True):
 
 
 class StreamManagement:
-    """Shows and changes a broker's streams; ``pull`` has the members that pull, ``reader`` tells the status."""
+    """Shows and changes a broker's streams; ``reader`` tells the status."""
 
     def __init__(self, management: Management) -> None:
         self._broker = management.broker
         self.reader = StreamInfoReader(management.broker, management.sampler)
-        self.pull = PullMembers(management.broker.destinations, management.broker.groups)
 
     # Look.
 

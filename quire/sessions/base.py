@@ -13,7 +13,8 @@ Rules that every session keeps; the conformance test of sessions has a case for 
    with the token of the verb. A door treats both alike.
 3. A token comes back, in ``Door.confirmed``, when everything before it is durable; that of ``open`` and ``subscribe``
    at once, but of many destinations when all are subscribed, and of a new durable subscription or group when its name
-   is stored. From one shard tokens come in the order in which they were given, unless a commit failed.
+   is stored. From one shard tokens come in the order in which they were given, unless a commit failed. A result
+   (``Door.answered``) comes as a token does; that of EXTEND at once.
 4. Verbs take effect at each shard in their order. Between shards there is no order.
 5. ``subscribe`` adds the first part before it returns, or before its first delivery. The token of a plain consumer
    comes before its first delivery. No other verb calls the door before it returns.

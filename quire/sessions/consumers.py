@@ -481,9 +481,10 @@ class MemberConsumer(LocalConsumer):
         """Make a part of a partition, or of the retries."""
         part = MemberSubscription(
             self._session, source, id=self.spec.id, number=self._session.take_number(), ack=member.ack,
-            prefetch=max(member.prefetch, 1),
+            prefetch=member.prefetch,
         )  # fmt: skip
         part.attach(member, partition, epoch)
+        part.grant(member.granted(partition))
         self._enter(part)
         return part
 
@@ -507,6 +508,8 @@ class MemberConsumer(LocalConsumer):
         """How many messages it may have in flight from now on."""
         self.end_pull()
         self.whole.prefetch = prefetch
+        for child in self.whole.children.values():
+            child.prefetch = prefetch
         self.wake()
 
     def leave(self, cause: str, *, lost: bool, seen: Seen = UNKNOWN, awaited: bool = False) -> None:

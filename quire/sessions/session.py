@@ -42,6 +42,7 @@ from quire.sessions.base import (
     Route,
     Sending,
     Settlement,
+    SettlementKind,
     Step,
     Token,
     Traits,
@@ -279,7 +280,11 @@ class LocalSession(ConsumingSession):
         try:
             transaction = None if tx is None else self.transactions.working(tx)
             if isinstance(what, Handles):
-                self.answer(token, self._settling.settle_handles(what, how, tx, transaction))
+                outcomes = self._settling.settle_handles(what, how, tx, transaction)
+                if how.kind is not SettlementKind.EXTEND:
+                    self.answer(token, outcomes)
+                elif token is not None:  # nothing is stored of a lease
+                    self.door.answered(token, outcomes)
                 return True
             self._settling.settle(what, how, tx, transaction)
         except QuireError as error:

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from quire.broker.streams.pull import PullRequest
+from quire.http.pull_door import PullRequest
 from quire.testing.stepped import SteppedClient
 from tests.unit.http.conftest import Api
 

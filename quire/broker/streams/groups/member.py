@@ -303,7 +303,6 @@ class GroupMember(SharedPrefetch):
         self.children: dict[int, MemberSubscription] = {}
         self.port = port
         self._consume_timeout = consume_timeout
-        self._granted_retries = 0
 
     @property
     def consume_timeout(self) -> float:
@@ -359,16 +358,23 @@ class GroupMember(SharedPrefetch):
     def credit(self, child: Subscription) -> int:
         """How many messages a child may be given now; of retries no more than a share."""
         credit = super().credit(child)
-        if child is not self.children.get(RETRIES):
-            return credit
         if not self.prefetch:
-            return min(credit, self._granted_retries)
-        return min(credit, max(self.prefetch // RETRY_SHARE, 1) - len(child.in_flight))
+            return min(credit, child.pulled)
+        if child is self.children.get(RETRIES):
+            return min(credit, max(self.prefetch // RETRY_SHARE, 1) - len(child.in_flight))
+        return credit
+
+    def granted(self, partition: int) -> int:
+        """Without a prefetch: how many messages of a partition it may be given; of retries some, so that new ones come
+        too.
+        """
+        return -(-self.pulled // RETRY_SHARE) if partition == RETRIES else self.pulled
 
     def grant(self, count: int) -> None:
-        """Without a prefetch: it may be given so many messages more; some retries, so that new ones come too."""
+        """Without a prefetch: it may be given so many messages more."""
         super().grant(count)
-        self._granted_retries = -(-count // RETRY_SHARE)
+        for partition, child in self.children.items():
+            child.grant(self.granted(partition))
         if count and (retries := self.children.get(RETRIES)) is not None:  # first, or they would find nothing left
             self._waiting[retries] = None
             self._waiting.move_to_end(retries, last=False)
@@ -377,8 +383,6 @@ class GroupMember(SharedPrefetch):
         """A child was given messages: its leases on them begin, if they have to be acknowledged."""
         super().given(child, messages)
         assert isinstance(child, MemberSubscription)
-        if child.partition == RETRIES:
-            self._granted_retries -= len(messages)
         if child.ack is not AckMode.AUTO:
             self.extend(child, messages, self.consume_timeout)
 

@@ -6,15 +6,17 @@ from functools import partial
 from typing import Any
 
 from quire.broker.streams.partition import Start
-from quire.broker.streams.pull import Outcome, PollRequest, handle_of
 from quire.errors import QuireError, StoreError
+from quire.http.pull_door import PollRequest, PullMembers, handle_of
 from quire.management.consumer_groups import ConsumerGroupManagement
 from quire.management.queues import Management
 from quire.management.streams import StreamManagement
+from quire.sessions.settling import Outcome
 from quire.store.base import Store
 from quire.store.maintenance.verify import verify
 from quire.testing.faults import FaultyStore
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
+from tests.conformance.sessions.rig import guard
 from tests.unit.broker.bulk.writer_rig import rows
 from tests.unit.broker.harness import settings
 from tests.unit.broker.streams.member_rig import STEP, dashed
@@ -51,6 +53,7 @@ class FailingRig:
         self.store.open()
         self.stepped = SteppedBroker(settings(policy={**POLICY, **policy}), self.store)
         self.streams = StreamManagement(Management(self.stepped.broker))
+        self.pull = PullMembers(self.stepped.broker)
         self.groups = ConsumerGroupManagement(Management(self.stepped.broker))
         self.sent: set[str] = set()
         self.done: set[str] = set()
@@ -216,7 +219,7 @@ class FailingRig:
         """Make a request that does not wait."""
         wish.setdefault("start", Start.parse("earliest"))
         asked = PollRequest(name, maximum, 0.0, **wish)
-        request = self.insist(lambda: Request(self.streams.pull.poll("s", group, asked)))
+        request = self.insist(lambda: Request(self.pull.poll("s", group, asked, guard(self.stepped))))
         assert request.answers == 1
         for child, message in request.poll.taken:
             self.got.append(message.body.decode())
@@ -227,7 +230,7 @@ class FailingRig:
         for _ in range(3):
             handles = dict(self._handles.get(name, [])[:count])
             self.unclear |= set(handles.values()) - self.done
-            outcomes = self.told(partial(self.streams.pull.acknowledge, "s", group, name, list(handles)))
+            outcomes = self.told(partial(self.pull.acknowledge, "s", group, name, list(handles), guard(self.stepped)))
             if outcomes is not None and self.is_durable():
                 counts = {handles[h] for h, outcome in outcomes.items() if outcome in (Outcome.DONE, Outcome.LATE)}
                 self.done |= counts
@@ -237,13 +240,13 @@ class FailingRig:
     def poll_reject(self, name: str, count: int = 10, group: str = "g", **how: Any) -> None:
         """Reject what a member got at any time."""
         handles = [handle for handle, _ in self._handles.get(name, [])[:count]]
-        self.told(lambda: self.streams.pull.reject("s", group, name, handles, **how))
+        self.told(lambda: self.pull.reject("s", group, name, handles, guard(self.stepped), **how))
         self.run()
 
     def poll_extend(self, name: str, group: str = "g") -> None:
         """Keep what a member got for longer."""
         handles = [handle for handle, _ in self._handles.get(name, [])]
-        self.told(lambda: self.streams.pull.extend("s", group, name, handles, 8.0))
+        self.told(lambda: self.pull.extend("s", group, name, handles, 8.0, guard(self.stepped)))
         self.run()
 
     # Operators, and bulk writers.

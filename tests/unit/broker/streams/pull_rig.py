@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from quire.broker.streams.partition import Start, StartKind
-from quire.broker.streams.pull import Outcomes, PollRequest, PullMembers, PullRequest, handle_of
+from quire.http.pull_door import Outcomes, PollRequest, PullMembers, PullRequest, handle_of
 from quire.message import Message
+from quire.sessions.rights import Guard
+from tests.conformance.sessions.rig import guard
 from tests.unit.broker.streams.member_rig import StreamRig
 
 
@@ -58,20 +60,29 @@ class Script:
     def begin(self, maximum: int = 32, wait: float = 30.0, **wish: Any) -> Request:
         """Make a request, and do nothing else."""
         wish.setdefault("start", Start(StartKind.EARLIEST))
-        return Request(self.members.poll("s", "g", PollRequest(self.name, maximum, wait, **wish)))
+        return Request(self.members.poll("s", "g", PollRequest(self.name, maximum, wait, **wish), self.guard))
 
     def ack(self, *handles: str) -> Outcomes:
-        return self._done(self.members.acknowledge("s", "g", self.name, handles))
+        return self._done(self.members.acknowledge("s", "g", self.name, handles, self.guard))
 
     def reject(self, *handles: str, **how: Any) -> Outcomes:
-        return self._done(self.members.reject("s", "g", self.name, handles, **how))
+        return self._done(self.members.reject("s", "g", self.name, handles, self.guard, **how))
 
     def extend(self, *handles: str, seconds: float) -> Outcomes:
-        return self._done(self.members.extend("s", "g", self.name, handles, seconds))
+        return self._done(self.members.extend("s", "g", self.name, handles, seconds, self.guard))
 
     def _done(self, outcomes: Outcomes) -> Outcomes:
         self.rig.run()
         return outcomes
+
+    def leave(self) -> bool:
+        """Say goodbye."""
+        return self.members.leave("s", "g", self.name, self.guard)
+
+    @property
+    def guard(self) -> Guard:
+        """Who asks: there are no users."""
+        return guard(self.rig.stepped)
 
     def other(self, name: str) -> "Script":
         """Another program, on the same broker."""
@@ -83,4 +94,4 @@ class Script:
 
 def script(rig: StreamRig | None = None, **policy: Any) -> Script:
     rig = rig or StreamRig(**policy)
-    return Script(rig, PullMembers(rig.broker.destinations, rig.broker.groups))
+    return Script(rig, PullMembers(rig.broker))

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from quire.broker.streams.partition import Start
-from quire.broker.streams.pull import Outcome
 from quire.errors import StoreError
+from quire.sessions.settling import Outcome
 from quire.store.base import Store
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
 from quire.store.sql.store import SqlStore
 from quire.testing.faults import FaultyStore
+from tests.conformance.sessions.rig import guard
 from tests.unit.broker.streams.failing_rig import FailingRig, History, failing, reads_of
 from tests.unit.broker.streams.member_rig import StreamRig
 from tests.unit.broker.streams.pull_rig import script
@@ -79,7 +80,7 @@ def polling(rig: FailingRig) -> None:
     rig.unclear.update("123456")
     rig.poll("b", 4, held=[])
     rig.poll_ack("b", 1)
-    rig.insist(lambda: rig.streams.pull.leave("s", "g", "b"))
+    rig.insist(lambda: rig.pull.leave("s", "g", "b", guard(rig.stepped)))
     rig.send("7", "8")
     rig.poll("b")
     rig.poll_ack("b", 20)

@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.broker.streams.groups.retries import RetryQueue
-from quire.broker.streams.pull import Handle, Outcome, read_handles, written
 from quire.errors import StoreFull
+from quire.http.pull_door import read_handles, written
+from quire.sessions.base import Handle
+from quire.sessions.settling import Outcome
 from tests.unit.broker.streams.member_rig import StreamRig
 from tests.unit.broker.streams.pull_rig import Request, Script, script
 
@@ -70,7 +72,7 @@ class History:
             case "abandon" if one.name in self.open and not self.open[one.name].answers:
                 self.open.pop(one.name).poll.abandon()
             case "leave" if "g" in self.rig.stream.groups:
-                one.members.leave("s", "g", one.name)
+                one.leave()
             case "time":
                 self.pass_time(much)
             case "crash":
@@ -112,13 +114,13 @@ class History:
         if "g" not in self.rig.stream.groups:
             return
         if what == "ack":
-            outcomes = one.members.acknowledge("s", "g", one.name, handles)
+            outcomes = one.members.acknowledge("s", "g", one.name, handles, one.guard)
             counts = [handle for handle in handles if outcomes[handle] in (Outcome.DONE, Outcome.LATE)]
             self.acknowledged |= {self.bodies[one.name, handle] for handle in counts}
         elif what == "reject":
-            one.members.reject("s", "g", one.name, handles)
+            one.members.reject("s", "g", one.name, handles, one.guard)
         else:
-            one.members.extend("s", "g", one.name, handles, 8.0)
+            one.members.extend("s", "g", one.name, handles, 8.0, one.guard)
 
     def look(self) -> None:
         """Nothing that is done has come to anybody."""

@@ -8,10 +8,11 @@ from quire.broker.core.subscription import AckMode
 from quire.broker.streams.groups.group_definition import Order
 from quire.broker.streams.groups.retries import RetryQueue
 from quire.broker.streams.partition import Start, StartKind
-from quire.broker.streams.pull import MAX_BYTES, Outcome, PollRequest, Terms, read_handles
 from quire.broker.streams.retention import CHECK_PERIOD
 from quire.errors import BrokerStopping, GroupMismatch, InvalidArgument, QuireError, UnknownConsumerGroup
+from quire.http.pull_door import MAX_BYTES, PollRequest, Terms, read_handles
 from quire.selectors import selector
+from quire.sessions.settling import Outcome
 from tests.unit.broker.streams.member_rig import numbers
 from tests.unit.broker.streams.pull_rig import Script, script
 
@@ -143,7 +144,7 @@ def test_who_is_gone_before_the_answer_leaves_the_messages_to_others() -> None:
     one.rig.run()
     again = one.ask()
     assert again.bodies == ["1", "2"]
-    assert all(message.redelivered and not message.failures for message in again.taken)
+    assert not any(message.redelivered or message.failures for message in again.taken)
 
 
 def test_the_second_request_of_a_name_takes_the_place_of_the_first() -> None:
@@ -170,7 +171,7 @@ def test_a_request_that_is_replaced_gives_back_what_it_got_in_that_turn() -> Non
 def test_a_request_without_a_wait_sees_what_happened_just_before() -> None:
     one = script()
     one.ask(wait=0.0)
-    one.members.leave("s", "g", "a")
+    one.leave()
     one.rig.post("1")
     request = one.other("b").begin(wait=0.0)
     one.rig.run()
@@ -182,7 +183,7 @@ def test_a_request_without_a_wait_sees_what_happened_just_before() -> None:
 
 def test_a_member_without_a_name_is_given_one() -> None:
     one = script()
-    polls = [one.members.poll("s", "g", PollRequest(None, 1, 0.0)) for _ in range(2)]
+    polls = [one.members.poll("s", "g", PollRequest(None, 1, 0.0), one.guard) for _ in range(2)]
     first, second = [poll.puller.member.id for poll in polls]
     assert first != second
     assert set(one.rig.group().members) == {first, second}
@@ -382,7 +383,7 @@ def test_handles_of_somebody_who_is_no_member_are_fenced() -> None:
     one, handles = leased(1)
     assert one.other("b").ack(*handles) == {handles[0]: FENCED}
     with pytest.raises(UnknownConsumerGroup):
-        one.members.acknowledge("s", "other", "a", handles)
+        one.members.acknowledge("s", "other", "a", handles, one.guard)
 
 
 @pytest.mark.parametrize(
@@ -445,10 +446,10 @@ def test_settling_is_a_sign_of_life_too() -> None:
 def test_a_member_that_says_goodbye_leaves_its_messages_to_others_at_once() -> None:
     one, _ = leased(2)
     other = one.rig.member("b")
-    assert one.members.leave("s", "g", "a")
+    assert one.leave()
     one.rig.pass_time(1)
     assert other.bodies() == ["1", "2"]
-    assert not one.members.leave("s", "g", "a")
+    assert not one.leave()
 
 
 def test_a_member_of_the_same_name_elsewhere_takes_over() -> None:
