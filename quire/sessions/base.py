@@ -9,15 +9,17 @@ Rules that every session keeps; the conformance test of sessions has a case for 
 
 1. ``True``: taken. ``False``: nothing was done. The door hands in the same piece again after ``Door.go_on``, and until
    then nothing but ``settle`` outside of transactions, ``credit`` and ``pull``: they make room.
-2. An error that is known at once is raised, and nothing was done. One that is found later is told to ``Door.failed``
-   with the token of the verb. A door treats both alike.
+2. An error that is known at once is raised, and nothing was done; but of ``These`` all that are in flight are settled,
+   and the error is of the first other one. An error that is found later is told to ``Door.failed`` with the token of
+   the verb. A door treats both alike.
 3. A token comes back, in ``Door.confirmed``, when everything before it is durable; that of ``open`` and ``subscribe``
    at once, but of many destinations when all are subscribed, and of a new durable subscription or group when its name
    is stored. From one shard tokens come in the order in which they were given, unless a commit failed. A result
    (``Door.answered``) comes as a token does; that of EXTEND at once.
 4. Verbs take effect at each shard in their order. Between shards there is no order.
 5. ``subscribe`` adds the first part before it returns, or before its first delivery. The token of a plain consumer
-   comes before its first delivery. No other verb calls the door before it returns.
+   comes before its first delivery, and that of a member before its first event. No other verb calls the door before it
+   returns, but for ``part_gone`` and the end of a pull for none.
 6. If a verb in a transaction fails and nobody waits for it, the transaction has failed: its commit is refused.
 
 A delivery is a pair of a part and a message; no object is made for it. Its name is the part's number with the
@@ -138,7 +140,6 @@ class ConsumerKind(Enum):
 
     PLAIN = auto()
     DURABLE = auto()
-    SHARED = auto()
     BROWSER = auto()
     MEMBER = auto()
     READER = auto()
@@ -189,14 +190,12 @@ class SubscribeSpec:
         no_local: whether it wants none that its own connection sent.
         retroactive: whether it wants messages from before it came, as the topic keeps them.
         maximum_pending: how many messages may wait for it at a topic; None for what the policy says.
-        name: of a durable or shared subscription.
+        name: of a durable subscription.
         membership: what a member or a reader wants of its group; None for others.
         replay: whether a consumer of advisories is told first what is there.
-        takes_over: whether the name of a durable subscription is taken from its present consumer.
         tracked: whether the door names messages by more than their part and sequence, so that the parts of other shards
             know what is in flight.
         loss_counts: whether the oldest message in flight counts as a failed delivery if the connection is lost.
-        lenient: whether a destination that a pattern cannot have is reported only; else the session ends.
     """
 
     id: str
@@ -213,10 +212,8 @@ class SubscribeSpec:
     name: str | None = None
     membership: Membership | None = None
     replay: bool = False
-    takes_over: bool = False
     tracked: bool = False
     loss_counts: bool = True
-    lenient: bool = False
 
 
 class Consumer(Protocol):
@@ -355,13 +352,11 @@ class Settlement(NamedTuple):
         delay_ms: REJECTED: after how long they are delivered again; None for what the policy says. EXTEND: how long the
             lease is, from now.
         cause: why, for operators and dead letters.
-        keeps: whether a rollback leaves them in flight.
     """
 
     kind: SettlementKind
     delay_ms: int | None = None
     cause: str = ""
-    keeps: bool = False
 
 
 ACCEPTED = Settlement(SettlementKind.ACCEPTED)
@@ -391,7 +386,6 @@ class LeavingKind(Enum):
     CLEAN = auto()  # nothing counts as failed
     LOST = auto()  # the oldest message in flight counts
     BLAMELESS = auto()  # the link or the owner was lost: nothing counts
-    KEPT = auto()  # its state stays for a while
 
 
 class Leaving(NamedTuple):
@@ -399,7 +393,6 @@ class Leaving(NamedTuple):
 
     kind: LeavingKind
     cause: str
-    seconds: float = 0.0
 
 
 class Seen(NamedTuple):

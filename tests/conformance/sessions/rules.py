@@ -8,10 +8,10 @@ import pytest
 from quire.broker.routing.addresses import Address
 from quire.broker.schedule import Timing
 from quire.destination import DestinationKind
-from quire.errors import InvalidArgument, InvalidHeader, QuireError
+from quire.errors import DestinationInUse, InvalidArgument, InvalidHeader, QuireError
 from quire.sessions.base import ConsumerKind, LeavingKind, Traits
 from quire.settings.users import read_rules
-from tests.conformance.sessions.rig import QUEUE, STREAM, TOPIC, Suite, World
+from tests.conformance.sessions.rig import QUEUE, STREAM, TOPIC, Suite, World, content
 from tests.unit.server.rights import deny_writes, end_proofs
 
 TX = b"lt"
@@ -132,6 +132,17 @@ class Rules(Suite):
         world.run()
         assert (dict(client.session.parts), world.broker.broker.queues) == ({}, {})
 
+    def test_a_consumer_whose_name_is_taken_leaves_nothing(self) -> None:
+        world = self.world()
+        client = world.connect(client_id="c")
+        client.consume(TOPIC, kind=ConsumerKind.DURABLE, name="d")
+        with pytest.raises(DestinationInUse):
+            client.consume(TOPIC, id="again", kind=ConsumerKind.DURABLE, name="d")
+        client.session.drained()
+        client.leave()
+        world.run()
+        assert (dict(client.session.parts), client.gone) == ({}, [0])
+
     def test_an_unknown_message_is_an_error_and_the_others_are_settled(self) -> None:
         world = self.world()
         client = world.connect()
@@ -181,6 +192,20 @@ class Rules(Suite):
         client.session.confirm("3")
         world.run()
         assert client.tokens == ["1", "2", "3"]
+
+    @pytest.mark.parametrize("sent", [True, False])
+    def test_a_door_says_whether_it_gave_messages_to_a_target_itself(self, sent: bool) -> None:
+        world = self.world()
+        client = world.connect()
+        route = client.session.route("/queue/q")
+        client.session.takes_input()
+        route.target.send(content("1"))
+        route.receipts.append("token")
+        client.session.took_input(sent)
+        world.fail()
+        assert client.ended_by == ("store-full" if sent else "")
+        world.recover()
+        assert client.tokens == ([] if sent else ["token"])
 
     def test_the_sender_of_a_failed_commit_is_ended_and_hears_of_none_of_it(self) -> None:
         world = self.world()
@@ -270,6 +295,19 @@ class Rules(Suite):
         world.advance(60)
         assert (client.tokens, other.tokens) == (["new"], ["known"])
         assert other.log.index(("confirmed", "known")) < other.log.index(("event", "assigned"))
+
+    def test_a_member_that_comes_back_hears_first_that_it_is_there(self) -> None:
+        world = self.world(policy={"partitions": 1})
+        world.broker.broker.stream("s")
+        world.run()
+        first = world.connect("first")
+        first.member("g", "a")
+        world.run()
+        first.leave(LeavingKind.LOST)
+        again = world.connect("again")
+        again.member("g", "a", token="back", events=True)
+        world.run()
+        assert again.log.index(("confirmed", "back")) < again.log.index(("event", "assigned"))
 
     # Rule 4 and 5.
 
@@ -422,6 +460,7 @@ class Rules(Suite):
         first, second = world.connect("first", client_id="c"), world.newcomer("second")
         first.has_ended = None
         second.open(client_id="c", token="opened")
+        assert second.is_held
         for _ in range(10):
             world.advance(0.2)
         assert (second.errors, first.ended_by) == ([("opened", "invalid-header")], "")
@@ -489,6 +528,17 @@ class Rules(Suite):
         world.fail()
         client.leave(token="bye")
         world.run_turns()
+        assert client.tokens == []
+        world.recover()
+        world.advance(1)
+        assert client.tokens == ["bye"]
+
+    def test_who_leaves_in_a_commit_that_fails_has_its_token_later(self) -> None:
+        world = self.world()
+        producer, client = world.connect("producer"), world.connect()
+        producer.send("/queue/q", "1")
+        client.leave(token="bye")
+        world.fail()
         assert client.tokens == []
         world.recover()
         world.advance(1)
@@ -605,6 +655,15 @@ class Rules(Suite):
         deny_reads(world, "q")
         world.run()
         assert (client.consumers_ended, len(client.session.parts)) == ([("one", "access-refused")], 2)
+
+    def test_a_consumer_of_a_temporary_destination_stays_whatever_the_rules_say(self) -> None:
+        world = self.world()
+        world.secure()
+        client = world.connect(user="read")
+        client.consume(client.session.temporary(DestinationKind.QUEUE))
+        deny_reads(world, ">")
+        world.run()
+        assert client.consumers_ended == []
 
     def test_a_pattern_gets_what_may_be_read_later(self) -> None:
         world = self.world()
@@ -733,6 +792,9 @@ class Rules(Suite):
         world = self.world()
         client, other = world.connect(), world.connect("other")
         address = client.session.temporary(DestinationKind.QUEUE, "name")
+        world.run()
+        client.send(str(address), "0")
+        world.run()
         assert client.session.temporary(DestinationKind.QUEUE, "name") == address
         client.consume(address)
         with pytest.raises(QuireError):
@@ -741,7 +803,7 @@ class Rules(Suite):
             client.consume(address, QUEUE, id="list")
         other.send(str(address), "1")
         world.run()
-        assert client.bodies() == ["1"]
+        assert client.bodies() == ["0", "1"]
 
     def test_a_temporary_destination_in_use_is_not_dropped(self) -> None:
         world = self.world()

@@ -488,6 +488,16 @@ class Settlements(Suite):
         assert given.client.errors == []
         assert [each.message.failures for each in given.again(61.0)] == [1]
 
+    def test_what_a_rollback_gave_back_is_unknown_when_its_consumer_is_gone(self) -> None:
+        given = self.given("queue", "1", policy={"initial_redelivery_delay": 60.0})
+        given.client.begin(TX)
+        given.client.these(given.deliveries[0], tx=TX)
+        given.client.end(TX, Step.ROLLBACK)
+        given.client.unsubscribe(given.consumer)
+        given.client.these(given.deliveries[0], token="late")
+        given.world.run()
+        assert (given.client.errors, given.world.depth()) == ([("late", "unknown-message")], 1)
+
     # Members: what comes late is no error.
 
     def late(self, **spec: Any) -> tuple[Given, Any]:
