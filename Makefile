@@ -40,8 +40,8 @@ test-simulation: setup-dev  ## 10,000 random histories with crashes: a few minut
 coverage: setup-tests  ## The lines of quire that no test runs, of the tests that share the machine
 	$(BIN)/pytest -n 2 --dist loadfile -q -m "not alone" --cov --cov-report=term-missing:skip-covered
 
-fuzz: setup-dev  ## Twelve minutes of random input for the STOMP and OpenWire decoders, links, the HTTP API, selectors and settings
-	for what in stomp_decoder openwire_decoder links http selectors settings; do $(BIN)/python -m tests.fuzz.$$what --seconds 120 || exit 1; done
+fuzz: setup-dev  ## Fourteen minutes of random input for the STOMP and OpenWire decoders, links, verbs, the HTTP API, selectors and settings
+	for what in stomp_decoder openwire_decoder links verbs http selectors settings; do $(BIN)/python -m tests.fuzz.$$what --seconds 120 || exit 1; done
 
 operations: setup-dev  ## Large operations: for how long the event loop is busy at a stretch, and what memory they take
 	$(BIN)/python -m benchmarks.operations

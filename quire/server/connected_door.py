@@ -104,9 +104,7 @@ class ConnectedDoor(ABC):
     @property
     def subscriptions(self) -> dict[int, Subscription]:
         """Those of the core that it has in this process, by number."""
-        if not self.is_logged_in:
-            return {}
-        return {number: part for number, part in self.session.parts.items() if isinstance(part, Subscription)}
+        return self.session.subscriptions if self.is_logged_in else {}
 
     @property
     def unread(self) -> int:

@@ -32,7 +32,7 @@ from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
 from quire.broker.core.core import Target
-from quire.broker.core.subscription import AckMode
+from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.routing.addresses import Address
 from quire.broker.streams.groups.group_definition import Mode, Order
 from quire.broker.streams.groups.group_partition import NOTHING, Held
@@ -442,6 +442,10 @@ class Session(Protocol):
 
     @property
     def is_awaited(self) -> bool: ...
+
+    @property
+    def subscriptions(self) -> dict[int, Subscription]:
+        """Those of the core that it has in this process, by number, for operators."""
 
     @property
     def version(self) -> int: ...

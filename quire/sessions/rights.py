@@ -282,7 +282,7 @@ class Guard:
         """Whether a consumer of a wildcard gets a destination."""
         return self.is_open or self.access.allows(Action.READ, destination.kind, destination.name)
 
-    def lost_read(self, destination: Destination) -> AccessRefused | None:
+    def lost_read(self, destination: Destination) -> QuireError | None:
         """Why a consumer must end that the client has; None if it may go on."""
         if self.may_read(destination):
             return None

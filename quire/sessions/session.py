@@ -131,6 +131,11 @@ class LocalSession(ConsumingSession):
         self._deletion: Iterator[Any] | None = None
 
     @property
+    def subscriptions(self) -> dict[int, Subscription]:
+        """Its parts are those."""
+        return self.parts
+
+    @property
     def version(self) -> int:
         """Another one whenever destinations or rules have changed."""
         return self.broker.destinations.version + self._rules
@@ -144,6 +149,11 @@ class LocalSession(ConsumingSession):
     def has_ended(self) -> bool | None:
         """Whether its client has ended the connection, and the session goes on all the same; None if not known."""
         return self.door.has_ended
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is over."""
+        return self.has_left
 
     # Input, and what is confirmed of it.
 

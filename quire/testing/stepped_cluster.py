@@ -11,6 +11,7 @@ a test decides which shard is gone while something is under way, and the same st
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 from quire.clock import ManualClock
@@ -20,15 +21,18 @@ from quire.cluster.placement import Placement
 from quire.cluster.view import PinRow
 from quire.destination import Destination, written
 from quire.errors import BrokerStopping, ShardMoved
+from quire.server.cluster.cluster_session import makes_cluster_session
 from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.links import Links
 from quire.server.cluster.relay_session import RelaySession
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
+from quire.server.cluster.verb_door import VerbDoors
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.visitor import Visitor
 from quire.server.protocol_doors import ProtocolDoors
+from quire.sessions.session import LocalSession
 from quire.settings import LimitSettings, Settings
 from quire.store.base import Store
 from quire.store.memory import MemoryStore
@@ -124,9 +128,11 @@ class SteppedShard(SteppedBroker):
         self.cluster_map.epoch = epoch
         self.links = Links(self.cluster_map, SECRET, self.broker.core, cluster.connect_link)
         shared = self.shared = ShardTransactions(self.broker, self.links)
+        self.session_of = makes_cluster_session(self.broker, self.gate, self.links, shared)
         self.entry_doors = StompEntryDoors(self.broker, self.gate, self.links, shared)
         self.owner_doors: dict[str, ProtocolDoors] = {
-            "stomp": StompOwnerDoors(self.broker, self.gate, self.links, shared)
+            "stomp": StompOwnerDoors(self.broker, self.gate, self.links, shared),
+            "verbs": VerbDoors(self.broker, self.gate, partial(LocalSession, self.broker), self.cluster_map, shared),
         }
         self.admission = Admission(LimitSettings())
         self.pins = KeptPins(self.cluster_map, cluster.publish_pin)

@@ -129,7 +129,9 @@ PREFIX = "decision/"
 class Enlisted(Protocol):
     """The session that has the coordinator's part of a transaction."""
 
-    is_closed: bool
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is over."""
 
 
 class Participant(msgspec.Struct, array_like=True, frozen=True):

@@ -17,10 +17,12 @@ from quire.server.cluster.links import Links
 from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
+from quire.server.cluster.verb_door import VerbDoors
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.entrance.entrance import Entrance, Lobby
 from quire.server.protocol_doors import Connected, ProtocolDoors
 from quire.sessions.rights import Gate
+from quire.sessions.session import LocalSession
 from quire.settings import Settings
 
 LAST_WORDS = 2.0
@@ -75,6 +77,7 @@ class LinkServer:
         virtual: dict[str, ProtocolDoors] = {
             "stomp": StompOwnerDoors(broker, service.gate, self.links, self.shared),
             "openwire": openwire.owner_doors,
+            "verbs": VerbDoors(broker, service.gate, partial(LocalSession, broker), self.cluster_map, self.shared),
         }  # fmt: skip
         self.clients = VirtualClients(
             broker, service.security, service.lobby.admission, self._secret, self.cluster_map, virtual,

@@ -8,6 +8,7 @@ from quire.cluster.virtual_connection import WINDOW, VirtualConnection
 from quire.errors import QuireError
 from quire.security import Access
 from quire.server.client_transport import ClientTransport
+from quire.server.cluster.verb_door import VerbDoor
 from quire.server.connected_session import ConnectedSession
 from quire.server.entrance.visitor import Visitor
 from quire.server.protocol_doors import Connected, ProtocolDoors
@@ -64,9 +65,9 @@ class VirtualTransport(asyncio.Transport):
         """How many bytes wait to be sent."""
         return self._connection.waiting
 
-    def close(self) -> None:
-        """Close it when what was written is sent."""
-        self._connection.close()
+    def close(self, error: QuireError | None = None) -> None:
+        """Close it when what was written is sent; the entry is told the error."""
+        self._connection.close(error)
         self._forget()
         self._lose()
 
@@ -144,7 +145,7 @@ class VirtualClient(ClientTransport):
         doors.open.add(self)
         doors.opened += 1
         self._session = connections[self] = doors.session(self)
-        assert isinstance(self._session, ConnectedSession)
+        assert isinstance(self._session, ConnectedSession | VerbDoor)
         self._session.vouch(access)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -152,6 +153,11 @@ class VirtualClient(ClientTransport):
         if self._session is not None:
             self._session.is_blameless = self._session.is_blameless or error is not None
         super().connection_lost(error)
+
+    def close_by(self, error: QuireError) -> None:
+        """Close it when what was written is sent; the entry is told the error."""
+        self._closing = True
+        self._virtual.close(error)
 
     @property
     def has_ended(self) -> bool | None:
