@@ -2,11 +2,11 @@
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from quire.broker.admission import check_room
 from quire.broker.broker import Broker
-from quire.broker.core.subscription import Session, Subscription
+from quire.broker.core.subscription import Confirmation
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.routing.route import route_of
@@ -44,7 +44,7 @@ from quire.management.overview import HistoryReader, OverviewReader
 from quire.management.sampling import Sampler
 from quire.management.tables import DestinationTables
 from quire.management.topology import Client, TopologyReader
-from quire.message import Message, unescape
+from quire.message import unescape
 
 
 class QueueStatus(Status, frozen=True):
@@ -215,30 +215,6 @@ def dismiss_consumers(source: LaneDispatch | Topic, text: str) -> None:
         session.fail(UnknownDestination(text, name=source.destination.name))
     for subscription in list(source.subscriptions):
         subscription.leave_now()
-
-
-class Confirmation(Session):
-    """Waits for the open commit: calls ``done`` once, with None when it is durable, or with the error if it failed."""
-
-    name = "management"
-
-    def __init__(self, done: Callable[[QuireError | None], None]) -> None:
-        self._done = done
-
-    def confirmed(self, receipts: list[Any]) -> None:
-        self._done(None)
-
-    def fail(self, error: QuireError) -> None:
-        self._done(error)
-
-    def deliver(self, subscription: "Subscription", messages: list[Message], first: bool = False) -> None:
-        """Never called: it has no subscriptions."""
-
-    def flush(self) -> None:
-        """Never called: it writes nothing."""
-
-    def resume(self) -> None:
-        """Never called: it is refused where a producer would be held."""
 
 
 T = TypeVar("T")

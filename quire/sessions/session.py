@@ -12,7 +12,7 @@ from typing import Any
 
 from quire.broker import admission
 from quire.broker.broker import Broker
-from quire.broker.core.subscription import Session, Subscription
+from quire.broker.core.subscription import Confirmation
 from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.broker.schedule import ScheduledSend
 from quire.broker.streams.stream import PARTITION, Stream
@@ -29,7 +29,6 @@ from quire.errors import (
     ShardUnavailable,
     StoreError,
 )
-from quire.message import Message
 from quire.sessions import calls
 from quire.sessions.base import (
     PLAIN,
@@ -78,32 +77,6 @@ class _Held:
         self.destination, self.target = route.text, route.target
         self.expiration, self.priority, self.persistent = how.expiration, how.priority, persistent
         self.producer, self.producer_sequence = how.producer or None, how.producer_sequence
-
-
-class _Answer(Session):
-    """Waits for a commit in the place of a session: then its door has the result of a verb."""
-
-    def __init__(self, session: "LocalSession", result: Any) -> None:
-        self.name = session.name
-        self._session = session
-        self._result = result
-
-    def confirmed(self, receipts: list[Any]) -> None:
-        """It is durable."""
-        if not self._session.has_left:
-            self._session.door.answered(receipts[0], self._result)
-
-    def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
-        """Never called: it has no subscriptions."""
-
-    def fail(self, error: QuireError) -> None:
-        """Never called: it sends nothing."""
-
-    def flush(self) -> None:
-        """Never called: it writes nothing."""
-
-    def resume(self) -> None:
-        """Never called: it sends nothing."""
 
 
 class LocalSession(ConsumingSession):
@@ -175,7 +148,11 @@ class LocalSession(ConsumingSession):
         """The result of a verb comes back when everything before is durable."""
         if token is not None:
             self._confirm_gathered()
-            self._core.confirm(_Answer(self, result), [token])
+            self._core.confirm(Confirmation(partial(self._answered, token, result)), [])
+
+    def _answered(self, token: Token, result: Any, _: QuireError | None) -> None:
+        if not self.has_left:
+            self.door.answered(token, result)
 
     # The client introduces itself.
 

@@ -4,7 +4,7 @@ A consumer is a subscription: its credit, and the messages it has in flight.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -75,6 +75,35 @@ class Session(ABC):
     @abstractmethod
     def resume(self) -> None:
         """There is room again for what this producer was held for: go on with its input."""
+
+
+class Confirmation(Session):
+    """Waits for the open commit: calls ``done`` once, with None when it is durable, or with the error if it failed.
+
+    It hears of a failure if it was named as a sender; otherwise it waits for the next commit.
+    """
+
+    name = "the broker"
+
+    def __init__(self, done: Callable[[QuireError | None], None]) -> None:
+        self._done = done
+
+    def confirmed(self, receipts: list[Any]) -> None:
+        """It is durable."""
+        self._done(None)
+
+    def fail(self, error: QuireError) -> None:
+        """It is not."""
+        self._done(error)
+
+    def deliver(self, subscription: "Subscription", messages: list[Message], first: bool = False) -> None:
+        """Never called: it has no subscriptions."""
+
+    def flush(self) -> None:
+        """Never called: it writes nothing."""
+
+    def resume(self) -> None:
+        """Never called: it is refused where a producer would be held."""
 
 
 class AckMode(StrEnum):
