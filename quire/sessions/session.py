@@ -12,7 +12,7 @@ from typing import Any
 
 from quire.broker import admission
 from quire.broker.broker import Broker
-from quire.broker.core.subscription import Confirmation
+from quire.broker.core.subscription import Confirmation, Subscription
 from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.broker.schedule import ScheduledSend
 from quire.broker.streams.stream import PARTITION, Stream
