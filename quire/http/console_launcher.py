@@ -115,7 +115,7 @@ class ConsoleLauncher:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), STOP_LIMIT)
             return
-        process.kill()
+        _kill(process)
         await process.wait()
 
     async def _keep(self, http_address: str) -> None:
@@ -153,7 +153,7 @@ class ConsoleLauncher:
         try:
             line = await asyncio.wait_for(process.stdout.readline(), START_LIMIT)
         except TimeoutError:
-            process.kill()
+            _kill(process)
             line = b""
         announcement = _read(line)
         self._address = announcement.address
@@ -177,6 +177,11 @@ class ConsoleLauncher:
         if reason != self._told:
             self._told = reason
             event("console.down", f"there is no console, the broker starts it again: {reason}", logging.WARNING)
+
+
+def _kill(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        process.kill()
 
 
 def _certificate(settings: Settings) -> bytes:
