@@ -90,6 +90,7 @@ class HungWriter:
 def test_a_store_that_does_not_end_a_commit_is_not_well(api: Api) -> None:
     """It is locked by another process say: nothing fails, and nothing is confirmed."""
     stepped = api.stepped
+    stepped.clock.advance(100)
     writer = stepped.broker.turns.writer = HungWriter()
     producer = stepped.connect()
     producer.send("q", b"m", {"receipt": "r"})
@@ -188,7 +189,8 @@ def test_page_of_the_broker_itself_is_served(api: Api) -> None:
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8161", "10.0.0.1", "[", ":::"])
 def test_foreign_name_on_loopback_is_refused(api: Api, host: str) -> None:
     assert api.error("GET", "/broker", headers={"host": host}) == (400, "protocol-violation")
-    assert api.call("GET", "/metrics", base="", headers={"host": host}).status_code == 400
+    for path in ("/metrics", "/metrics/detailed?family=queue", "/"):
+        assert api.error("GET", path, base="", headers={"host": host}) == (400, "protocol-violation"), path
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:8161", "127.0.0.1", "[::1]:8161", "127.1.2.3:80"])
@@ -202,7 +204,7 @@ def test_own_names_on_loopback_are_served(api: Api, host: str) -> None:
 def test_a_broker_without_users_is_asked_for_by_its_own_names_only(api: Api, host: str) -> None:
     """A page elsewhere may have its name point to the broker: then its requests come from the broker's own page."""
     api.service.http_address = "0.0.0.0:8161"
-    api.service.settings = settings(http={"names": "broker.example quire-1"})
+    api.service.settings = settings(http={"names": "Broker.example quire-1"})
     foreign = {"host": host, "origin": f"http://{host}"}
     assert api.error("POST", "/broker/stop", headers=foreign) == (400, "protocol-violation")
     assert api.call("GET", "/metrics", base="", headers={"host": host}).status_code == 400

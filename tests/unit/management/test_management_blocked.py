@@ -3,6 +3,7 @@
 import pytest
 
 from quire.broker.queues import parking
+from quire.broker.turns import STALLED
 from quire.errors import StoreCorrupt, StoreError, StoreFull
 from quire.management.blocked import CAUSES, Blocked
 from quire.management.queues import Management
@@ -80,6 +81,19 @@ def test_store_that_cannot_note_what_is_given_out_holds_the_queue() -> None:
     stepped.advance(0.5)
     assert consumer_client.messages() == []
     assert blocked(stepped) == Blocked("store-failed", 0.5)
+
+
+def test_store_that_does_not_end_a_commit_holds_the_queue() -> None:
+    stepped = filled(1)
+    stepped.advance(100)
+    stepped.clients[0].send("other", b"x")
+    stepped.turn()
+    stepped.connect().subscribe("q")
+    stepped.turn()
+    stepped.advance(STALLED - 1)
+    assert blocked(stepped) is None
+    stepped.advance(2)
+    assert blocked(stepped) == Blocked("store-failed", STALLED + 1)
 
 
 def test_queue_that_waits_for_more_consumers_says_so() -> None:

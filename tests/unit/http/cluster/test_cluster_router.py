@@ -273,6 +273,12 @@ def test_the_place_of_a_destination_needs_no_answer_of_its_shard(cluster: Cluste
     assert [(place.json()["shard"], place.json()["broker"]) for place in places] == [(0, "b"), (1, "b1"), (2, None)]
 
 
+def test_a_foreign_name_is_refused_by_the_process_that_is_asked(cluster: Cluster) -> None:
+    headers = {"host": "evil.example"}
+    for path in ("/queues", f"/queues/{cluster.name_at(1)}", f"/queues/{cluster.name_at(0)}"):
+        assert cluster.error(0, "GET", path, headers=headers) == (400, "protocol-violation"), path
+
+
 class FakeDirectory:
     """The database, in memory: two brokers run two of three shards."""
 
