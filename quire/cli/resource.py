@@ -7,13 +7,10 @@ from typing import Any, ParamSpec
 import click
 
 from quire.cli.api import Api, broker_verb, numbered_pages, pages, path
-from quire.cli.output import Column, Output, columns, confirm, messages, output_option
+from quire.cli.output import Column, Output, columns, columns_of, confirm, messages, output_option
+from quire.resources import Consumer, HeldProducer
 
-CONSUMER_COLUMNS = columns(
-    "connection", "id", "ack", "selector::40", "prefetch", "in_flight", "credit", "priority", "exclusive",
-    "slow_seconds:Slow for",
-)  # fmt: skip
-HELD_COLUMNS = columns("connection", "destination", "cause", "age_seconds:Age", "limit_seconds:Limit")
+CONSUMERS, HELD = columns_of(Consumer), columns_of(HeldProducer)
 MESSAGE_COLUMNS = columns(
     "sequence", "id", "size", "timestamp:Sent", "priority", "redelivered", "in_flight", "body::60"
 )

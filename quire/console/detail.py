@@ -14,7 +14,8 @@ from quire.console import shown
 from quire.console.elements import AGE, DEPTH, IN, OUT, Facts, Field, Form, Tiles, Tone, block, notice, say
 from quire.console.page import Page
 from quire.console.plot import Line, Plots
-from quire.console.tables import Column, Entry, LocalTable
+from quire.console.tables import Column, Entry, LocalTable, Show, facts_of, tiles_of
+from quire.resources import Status
 
 PROGRESS = 0.5
 """How often the progress of what takes long is asked for, in seconds."""
@@ -211,8 +212,6 @@ REFRESH = 3.0
 MOST_ROWS = 200
 """How many rows a table of the page has at most."""
 
-Show = Callable[[Entry], str | tuple[str, Tone]]
-
 PLOTS = [
     ("Messages per second", [Line("in", "in", IN), Line("out", "out", OUT)]),
     ("Messages waiting", [Line("depth", "messages", DEPTH)]),
@@ -242,20 +241,20 @@ class Look:
     """How one kind of thing is shown.
 
     Attributes:
-        tiles: the numbers that matter most; what is shown as a pair is the number and a tone.
-        facts: the others.
+        kind: the resource; its tiles and facts follow from that.
         state: a word for its state.
         why: more about that state.
         of: its kind in the history of the API, if it has one.
         parts: the tables.
+        tiles: more of the numbers that matter most.
     """
 
-    tiles: Mapping[str, Show]
-    facts: Mapping[str, Show]
+    kind: type[Status]
     state: Callable[[Entry], tuple[str, Tone]]
     why: Callable[[Entry], str] = lambda entry: ""
     of: str | None = None
-    parts: Sequence[Part] = field(default_factory=list)
+    parts: Sequence[Part] = ()
+    tiles: Mapping[str, Show] = field(default_factory=dict)
 
 
 class Detail:
@@ -275,7 +274,9 @@ class Detail:
         with block("line"):
             self._chip = say("", classes="chip")
             self._why = say("", classes="mute")
-        self._tiles = Tiles(list(look.tiles))
+        self._numbers: dict[str, Show] = {**tiles_of(look.kind), **look.tiles}
+        self._details = facts_of(look.kind)
+        self._tiles = Tiles(list(self._numbers))
         plots = PLOTS[:2] if look.of in ("topic", "stream") else PLOTS  # these have no oldest message that waits
         self._plots = Plots(page, look.of, name, plots) if look.of else None
         self._parts: list[tuple[Part, LocalTable]] = []
@@ -284,7 +285,7 @@ class Detail:
             self._parts.append((part, LocalTable(part.columns, part.empty)))
         with block("card"):
             say("Details", "h2")
-            self._facts = Facts(look.facts)
+            self._facts = Facts(self._details)
 
     async def open(self, entry: Entry) -> None:
         """Show it, and go on showing how it is."""
@@ -299,9 +300,9 @@ class Detail:
         self._chip.text = text
         self._chip.classes(replace=f"chip {tone}")
         self._why.text = self._look.why(entry)
-        for name, show in self._look.tiles.items():
+        for name, show in self._numbers.items():
             self._tiles.show(name, *_pair(show(entry)))
-        self._facts.show({name: show(entry) for name, show in self._look.facts.items()})
+        self._facts.show({name: show(entry) for name, show in self._details.items()})
         for part, table in self._parts:
             table.show(part.entries(entry)[:MOST_ROWS])
 
@@ -333,8 +334,3 @@ def action_menu(page: Page, actions: Sequence[tuple[Action, After]]) -> None:
     with ui.button("Actions", icon="expand_more").props("dense outline").classes("act"), ui.menu():
         for action, after in actions:
             ui.menu_item(f"{action.verb}…", lambda action=action, after=after: chosen(action, after))
-
-
-def counted(name: str, show: Callable[[Any], str] = shown.number) -> Show:
-    """Shows one field of the answer; a number, unless it is said otherwise."""
-    return lambda entry: show(entry.get(name))

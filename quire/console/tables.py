@@ -6,6 +6,7 @@ A list that has no end to count to goes on where the page before ended.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -15,8 +16,12 @@ from quire.console import shown
 from quire.console.elements import Tone, block, say
 from quire.console.page import Page
 from quire.console.session import Watch
+from quire.resources import FACT, LIST, MORE, TILE, Field, Status, Unit, shown_at
 
 Entry = dict[str, Any]
+Link = Callable[[Entry], str | None]
+Show = Callable[[Entry], str | tuple[str, Tone]]
+"""What is shown of an entry; what is shown as a pair is the value and a tone."""
 
 CELL = """
 <q-td :props="props">
@@ -64,33 +69,96 @@ class Column:
     is_text: bool = False
     is_shown: bool = True
     wraps: bool = False
-    link: Callable[[Entry], str | None] | None = None
+    link: Link | None = None
     tone: Callable[[Entry], Tone] | None = None
 
 
-def count_column(name: str, label: str, *, shown_at_first: bool = True, sorts: bool = True) -> Column:
+def column(field: Field, link: Link | None = None) -> Column:
+    """The column of a field of a resource."""
+    return Column(
+        field.sort or field.name, field.label, partial(_value, field), sorts=bool(field.sort) or field.name == "name",
+        is_text=field.unit in ("text", "words", "flag", "other"), is_shown=LIST in field.shown.at, link=link,
+        tone=partial(_tone, field) if field.shown.is_bad or field.name == "blocked" else None,
+    )  # fmt: skip
+
+
+def columns_of(
+    kind: type[Status], links: Mapping[str, Link] | None = None, own: Mapping[str, Column] | None = None,
+    state: Callable[[Entry], tuple[str, Tone]] | None = None,
+) -> list[Column]:  # fmt: skip
+    """The columns of a resource, first those that are shown until the user chooses.
+
+    Args:
+        kind: the resource.
+        links: what makes the links of fields.
+        own: the columns of fields that a page makes itself.
+        state: tells the state of an entry in a word or two, and what it means; that stands behind the names.
+    """
+    columns = [
+        (own or {}).get(field.name) or column(field, (links or {}).get(field.name))
+        for place in (LIST, MORE) for field in shown_at(kind, place)
+    ]  # fmt: skip
+    if state is not None:
+        names = [number for number, each in enumerate(columns) if each.link]
+        columns.insert(names[-1] + 1, state_column(state))
+    return columns
+
+
+def tiles_of(kind: type[Status]) -> dict[str, Show]:
+    """The numbers of a resource that matter most, by their labels."""
+    return {field.label: partial(_toned, field) for field in shown_at(kind, TILE)}
+
+
+def facts_of(kind: type[Status], inside: str = "") -> dict[str, Show]:
+    """What else is shown of a resource, by its labels."""
+    found: dict[str, Show] = {}
+    for field in shown_at(kind, FACT):
+        if field.inside is not None:
+            found |= facts_of(field.inside, field.name)
+        elif field.unit != "other":
+            show = partial(_toned, field)
+            found[field.label] = partial(_inside, inside, show) if inside else show
+    return found
+
+
+def _inside(name: str, show: Show, entry: Entry) -> str | tuple[str, Tone]:
+    return show(entry.get(name) or {})
+
+
+def _value(field: Field, entry: Entry) -> str:
+    return SHOWS[field.unit](entry.get(field.name))
+
+
+def _tone(field: Field, entry: Entry) -> Tone:
+    return "warn" if entry.get(field.name) else ""
+
+
+def _toned(field: Field, entry: Entry) -> tuple[str, Tone]:
+    return _value(field, entry), _tone(field, entry) if field.shown.is_bad else ""
+
+
+def _other(value: Any) -> str:
+    """A list, or a cause with more about it."""
+    if isinstance(value, list):
+        return shown.text(", ".join(map(str, value)) or shown.UNKNOWN)
+    return shown.words(value["cause"]) if value else ""
+
+
+SHOWS: dict[Unit, Callable[[Any], str]] = {
+    "number": shown.number, "rate": shown.rate, "size": shown.size, "span": shown.span, "time": shown.time,
+    "flag": shown.yes, "text": shown.text, "words": shown.words, "other": _other,
+}  # fmt: skip
+"""How values are shown, by what they are."""
+
+
+def count_column(name: str, label: str) -> Column:
     """A column of counts."""
-    return Column(name, label, lambda entry: shown.number(entry.get(name)), is_shown=shown_at_first, sorts=sorts)
+    return Column(name, label, lambda entry: shown.number(entry.get(name)))
 
 
-def rate_column(name: str, label: str) -> Column:
-    """A column of rates."""
-    return Column(name, label, lambda entry: shown.rate(entry.get(name)))
-
-
-def size_column(name: str, label: str = "Size", *, shown_at_first: bool = True, sorts: bool = True) -> Column:
+def size_column(name: str, label: str = "Size") -> Column:
     """A column of sizes in bytes."""
-    return Column(name, label, lambda entry: shown.size(entry.get(name)), is_shown=shown_at_first, sorts=sorts)
-
-
-def span_column(name: str, label: str, field: str) -> Column:
-    """A column of durations; the field of an entry is in seconds."""
-    return Column(name, label, lambda entry: shown.span(entry.get(field)))
-
-
-def time_column(name: str, label: str, field: str) -> Column:
-    """A column of times in UTC."""
-    return Column(name, label, lambda entry: shown.time(entry.get(field)))
+    return Column(name, label, lambda entry: shown.size(entry.get(name)))
 
 
 def state_column(state: Callable[[Entry], tuple[str, Tone]], name: str = "state") -> Column:
@@ -100,10 +168,9 @@ def state_column(state: Callable[[Entry], tuple[str, Tone]], name: str = "state"
     )
 
 
-def text_column(name: str, label: str, *, shown_at_first: bool = True, sorts: bool = True) -> Column:
+def text_column(name: str, label: str) -> Column:
     """A column of text."""
-    show = lambda entry: shown.text(entry.get(name))  # noqa: E731 - one of a row of columns
-    return Column(name, label, show, is_text=True, is_shown=shown_at_first, sorts=sorts)
+    return Column(name, label, lambda entry: shown.text(entry.get(name)), is_text=True)
 
 
 def _rows(columns: Sequence[Column], entries: Sequence[Entry], key: str, verbs: Verbs) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -16,83 +16,16 @@ from quire.http.actions import Started
 from quire.http.endpoint import FREE, MONITOR, OPERATE, USER, Call, Endpoint, Fields, Number, PageLimit
 from quire.http.recent_events import LoggedEvent
 from quire.http.verification import Verification
-from quire.management.blocked import HeldProducer, held_producers
-from quire.management.described import Status, doc, gauge
+from quire.management.blocked import held_producers
 from quire.management.overview import DiskSpace, HistoryPoints, Overview, Process, Use, disk_space
 from quire.management.policies import DestinationPolicy, PolicyList, all_policies, policy_of
 from quire.management.topology import Client, Topology
+from quire.resources import BrokerStatus, DiskUse, MemoryUse, SpoolUse, State, StoreUse, doc
 from quire.security import Permission
 from quire.server.service import Service
 from quire.settings import KEYS
 from quire.store.format import newest_format
 from quire.store.urls import shown
-
-State = Literal["running", "stopping", "store-failed", "suspended", "standby"]
-
-
-class DiskUse(Status, frozen=True):
-    """A watched disk."""
-
-    free: Annotated[int, doc("Available space, in bytes: free space and the reserve.")]
-    limit: Annotated[int, doc("With less available space, the broker holds producers, in bytes.")]
-    reserved: Annotated[int, doc("The reserve, in bytes.")]
-
-
-class StoreUse(Status, frozen=True):
-    """The store."""
-
-    url: Annotated[str, doc("The URL of the store.")]
-    bytes: Annotated[int, gauge("quire_store_bytes", "Size of all stored messages in bytes.")]
-    limit: Annotated[int, gauge("quire_store_limit_bytes", "Size at which producers are held.")]
-    sync: Annotated[str, doc("When a commit is on disk: the setting store.sync.")]
-    disk: Annotated[DiskUse | None, doc("The disk; null if the broker does not watch it.")]
-
-
-class MemoryUse(Status, frozen=True):
-    """The memory of resident messages."""
-
-    used: Annotated[int, gauge("quire_memory_used_bytes", "Memory of resident messages in bytes.")]
-    peak: Annotated[int, gauge("quire_memory_peak_bytes", "Highest memory since the start, in bytes.")]
-    limit: Annotated[int, gauge("quire_memory_limit_bytes", "Limit of the memory of resident messages in bytes.")]
-
-
-class SpoolUse(Status, frozen=True):
-    """The spool of non-persistent messages."""
-
-    bytes: Annotated[int, gauge("quire_spool_bytes", "Size of non-persistent messages in the spool in bytes.")]
-    limit: Annotated[int, gauge("quire_spool_limit_bytes", "Size at which producers are held.")]
-    disk: Annotated[DiskUse | None, doc("The disk; null if the broker does not watch it.")]
-
-
-class BrokerStatus(Status, frozen=True):
-    """A running broker."""
-
-    name: Annotated[str, doc("The name of the broker.")]
-    version: Annotated[str, doc("The version of Quire.")]
-    state: Annotated[
-        State, doc("Whether the broker runs, stops, waits for the lease of its store, or cannot write to its store.")
-    ]
-    uptime_seconds: Annotated[float, gauge("quire_uptime_seconds", "Seconds since the broker started.")]
-    stomp: Annotated[str, doc("The address for STOMP clients.")]
-    openwire: Annotated[str, doc("The address for OpenWire clients.")]
-    http: Annotated[str, doc("The address of the HTTP API.")]
-    connections: Annotated[int, gauge("quire_connections", "Open connections.")]
-    queues: Annotated[int, doc("The number of queues, without temporary ones.")]
-    messages: Annotated[int, doc("The number of messages in these queues.")]
-    topics: Annotated[int, doc("The number of topics, without temporary ones.")]
-    durables: Annotated[int, doc("The number of durable subscriptions.")]
-    temporaries: Annotated[int, gauge("quire_temporary_destinations", "Temporary queues and topics.")]
-    scheduled: Annotated[int, doc("The number of scheduled messages.")]
-    prepared: Annotated[int, doc("The number of prepared XA transactions.")]
-    memory: Annotated[MemoryUse, doc("The memory of resident messages.")]
-    store: Annotated[StoreUse, doc("The store.")]
-    spool: Annotated[SpoolUse, doc("The spool of non-persistent messages.")]
-    producers_held: Annotated[list[HeldProducer], doc("The held producers.")]
-    store_error: Annotated[str | None, doc("Why the store accepts no writes; null if it does.")]
-    store_error_age_seconds: Annotated[
-        float | None, doc("For how long it has accepted none, in seconds; null if it does.")
-    ]
-    clock_set: Annotated[str | None, doc("How the clock was set within the last hour, by over a minute, or null.")]
 
 
 class Health(msgspec.Struct, frozen=True):

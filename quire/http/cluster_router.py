@@ -3,7 +3,7 @@
 import asyncio
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from heapq import merge
 from itertools import chain, groupby, islice
@@ -26,6 +26,7 @@ from quire.http.metrics import CONTENT_TYPE
 from quire.http.operations import RequestMemory
 from quire.http.shard_calls import HEADER, PART, Reply, ShardCalls, relayed_access, target_of
 from quire.management.messages import MAX_PAGE
+from quire.resources import join_of
 from quire.security import Access, Permission
 from quire.server.cluster.seat import Seat
 from quire.server.service import Service
@@ -158,11 +159,11 @@ def _destination_of(path: str) -> Destination | None:
         return None
 
 
-LARGEST_OF = ("at", "uptime_seconds", "sampled_seconds", "age_seconds")
-"""Numbers that do not add up: the largest counts."""
-
 Row = tuple[Any, dict[str, Any]]
 """An entry of a list, with its key."""
+
+
+_JOINS: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
 
 
 def summed(answers: list[dict[str, Any]]) -> dict[str, Any]:
@@ -178,7 +179,7 @@ def _joined(key: str, values: list[Any]) -> Any:
     if isinstance(first, bool):
         return any(known)
     if isinstance(first, int | float):
-        return max(known) if key in LARGEST_OF or key.endswith("_age_seconds") else sum(known)
+        return _JOINS[join_of(key)](known)
     if isinstance(first, list):
         return [entry for value in known for entry in value]
     if isinstance(first, dict):

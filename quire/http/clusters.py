@@ -11,7 +11,7 @@ from quire.destination import Destination, DestinationKind, checked
 from quire.errors import InvalidDestination
 from quire.http.broker import Health, state
 from quire.http.endpoint import ADMINISTER, MONITOR, Call, Endpoint, Fields, Number
-from quire.management.described import doc
+from quire.resources import doc
 
 
 class ClusterBroker(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The API's connections and consumers, scheduled messages, and prepared XA transactions."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,38 +19,14 @@ from quire.http.endpoint import (
     table_listing,
 )
 from quire.http.operations import counted
-from quire.management.blocked import Consumer, Waits, consumer
-from quire.management.described import doc
+from quire.management.blocked import Waits, consumer
 from quire.management.schedule import SchedulePage
 from quire.management.tables import Table
-from quire.management.xa import Prepared
+from quire.resources import ConnectedConsumer, Connection, Prepared
 from quire.server.connected_session import ConnectedSession
 
 MOST_SHOWN = 100
 """How many destinations of a connection are named: a wildcard may match thousands."""
-
-
-class Connection(msgspec.Struct, frozen=True):
-    """A client's connection."""
-
-    address: Annotated[str, doc("The address of the client.")]
-    client_id: Annotated[str | None, doc("The client id; null for none.")]
-    protocol: Annotated[str, doc("The protocol, with its version.")]
-    connected_seconds: Annotated[float, doc("For how long it has been connected.")]
-    consumers: Annotated[int, doc("How many subscriptions it has; a wildcard has one for each destination.")]
-    destinations: Annotated[list[str], doc("What it consumes: the first hundred destinations, by name.")]
-    in_flight: Annotated[int, doc("How many messages it has that are not acknowledged.")]
-    held: Annotated[bool, doc("Whether its input waits because a limit is reached.")]
-    writable: Annotated[bool, doc("Whether it reads what the broker sends.")]
-
-
-class ConnectedConsumer(msgspec.Struct, frozen=True):
-    """A consumer, and whose it is."""
-
-    client_id: Annotated[str | None, doc("The client id of its connection; null for none.")]
-    protocol: Annotated[str, doc("The protocol of its connection.")]
-    destination: Annotated[str, doc("What it consumes, with its kind: ``queue://orders``.")]
-    consumer: Annotated[Consumer, doc("The consumer.")]
 
 
 class _Consuming(NamedTuple):

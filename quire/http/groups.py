@@ -24,14 +24,8 @@ from quire.http.endpoint import (
     selected,
 )
 from quire.http.operations import Counted
-from quire.management.consumer_groups import (
-    Assignment,
-    ConsumerGroupDetails,
-    ConsumerGroupStatus,
-    GroupDeleted,
-    GroupLag,
-    GroupMemberInfo,
-)
+from quire.management.consumer_groups import GroupDeleted
+from quire.resources import Assignment, ConsumerGroupDetails, ConsumerGroupStatus, GroupLag, GroupMemberInfo
 from quire.security import Access
 from quire.units import LARGEST
 
@@ -124,7 +118,7 @@ def _place(call: Call) -> tuple[str, str]:
 
 
 async def _list(call: Call) -> GroupList | Part:
-    selection = await selected(call, call.management.tables.groups(), _sees)
+    selection = await selected(call, call.groups.table(), _sees)
     groups = await call.gathered(call.groups.reader.status(group) for group in selection.found)
 
     def sees(reader: ConsumerGroupStatus) -> bool:

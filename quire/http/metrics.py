@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import accumulate, takewhile
-from operator import attrgetter
+from operator import add, attrgetter
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -22,15 +22,22 @@ from quire import __version__
 from quire.broker.broker import Broker
 from quire.broker.core.core import HoldCause
 from quire.broker.core.turn import BOUNDS
-from quire.http.broker import BrokerStatus, MemoryUse, SpoolUse, StoreUse, broker_status
+from quire.http.broker import broker_status
 from quire.http.endpoint import Doors
-from quire.management.blocked import CAUSES, Blocked, held_producers
-from quire.management.consumer_groups import ConsumerGroupStatus, GroupCounters
-from quire.management.described import Metric, Status, metrics
-from quire.management.queues import QueueStatus
+from quire.management.blocked import CAUSES, held_producers
 from quire.management.schedule import NextDue
-from quire.management.streams import StreamStatus
-from quire.management.topics import TopicStatus
+from quire.resources import (
+    Blocked,
+    BrokerStatus,
+    ConsumerGroupStatus,
+    Field,
+    Metric,
+    QueueStatus,
+    Status,
+    StreamStatus,
+    TopicStatus,
+    fields,
+)
 from quire.security import Security
 from quire.server.service import Service
 
@@ -85,16 +92,22 @@ OMITTED = "_omitted"
 class StatusFamily(NamedTuple):
     """One metric of a status: a field of it, or several with a label of their own each."""
 
-    row: "list[tuple[Metric, attrgetter[Any]]]"
+    row: "list[tuple[Field, Metric, attrgetter[Any]]]"
 
     @property
     def name(self) -> str:
         """The name of the metric."""
-        return self.row[0][0].name
+        return self.row[0][1].name
+
+    @property
+    def combined(self) -> Callable[[float, float], float]:
+        """How the values of two things become one."""
+        joins: dict[str, Callable[[float, float], float]] = {"sum": add, "max": max, "min": min}
+        return joins[self.row[0][0].join]
 
     def samples(self, thing: Status, about: dict[str, str]) -> Iterator[tuple[str, float]]:
         """The labels and the values of one thing; ``about`` are the labels that say which one."""
-        for metric, value_of in self.row:
+        for _, metric, value_of in self.row:
             value = value_of(thing)
             if isinstance(value, Blocked):
                 yield labelled(**about, cause=value.cause), value.age_seconds
@@ -103,26 +116,27 @@ class StatusFamily(NamedTuple):
 
     def written(self, things: Sequence[Any], about: Callable[[Any], dict[str, str]]) -> Iterator[bytes]:
         """The metric with the samples of many things, in pieces."""
-        metric = self.row[0][0]
+        field, metric, _ = self.row[0]
 
         def samples(thing: Status) -> Samples:
             return self.samples(thing, about(thing))
 
-        return written([Family(metric.name, metric.kind, metric.text, samples)], things)
+        return written([Family(metric.name, metric.kind, field.text, samples)], things)
 
 
 def _families(kind: type[Status], place: str = "") -> list[StatusFamily]:
-    """The metrics of a status, or of what it has at a place."""
-    rows: dict[str, list[tuple[Metric, attrgetter[Any]]]] = {}
-    for field, metric in metrics(kind).items():
-        rows.setdefault(metric.name, []).append((metric, attrgetter(place + field)))
-    return [StatusFamily(row) for row in rows.values()]
+    """The metrics of a status, and of what it has inside."""
+    rows: dict[str, list[tuple[Field, Metric, attrgetter[Any]]]] = {}
+    inside: list[StatusFamily] = []
+    for field in fields(kind).values():
+        if (metric := field.shown.metric) is not None:
+            rows.setdefault(metric.name, []).append((field, metric, attrgetter(place + field.name)))
+        elif field.inside is not None:
+            inside += _families(field.inside, f"{place}{field.name}.")
+    return [*map(StatusFamily, rows.values()), *inside]
 
 
-_BROKER = [
-    *_families(BrokerStatus), *_families(MemoryUse, "memory."), *_families(StoreUse, "store."),
-    *_families(SpoolUse, "spool."),
-]  # fmt: skip
+_BROKER = _families(BrokerStatus)
 
 
 class Kind(NamedTuple):
@@ -137,7 +151,7 @@ KINDS = {
     "topic": Kind(_families(TopicStatus), lambda topic: {"topic": topic.name}),
     "stream": Kind(_families(StreamStatus), lambda stream: {"stream": stream.name}),
     "group": Kind(
-        _families(ConsumerGroupStatus) + _families(GroupCounters, "counters."),
+        _families(ConsumerGroupStatus),
         lambda group: {"stream": group.stream, "group": group.name},
     ),
 }
@@ -177,20 +191,14 @@ class KindMetrics:
         self.omitted += 1
         about = dict.fromkeys(about, OMITTED)
         for family, others in zip(self._kind.families, self._others, strict=True):
-            # Times and the numbers of assignments cannot be added up.
-            combined = max if family.name.endswith(("_seconds", "_epoch")) else _sum
             for labels, value in family.samples(thing, about):
-                others[labels] = combined(others.get(labels, 0.0), value)
+                others[labels] = family.combined(others.get(labels, 0.0), value)
 
     def written(self) -> Iterator[bytes]:
         """All metrics of the kind, in pieces."""
         for family, others in zip(self._kind.families, self._others, strict=True):
             yield from family.written(self._shown, self._kind.about)
             yield lines(family.name, others.items())
-
-
-def _sum(first: float, second: float) -> float:
-    return first + second
 
 
 class Totals:

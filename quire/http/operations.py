@@ -20,7 +20,7 @@ from quire.broker.broker import Broker
 from quire.broker.core.turn import TurnMeter
 from quire.clock import Clock
 from quire.errors import BrokerBusy, ConfirmationMismatch, QuireError, UnknownOperation
-from quire.management.described import doc
+from quire.resources import doc
 
 
 class Measured:

@@ -15,9 +15,9 @@ from quire.broker.streams.pull import Outcome, PollRequest, PullRequest, Terms, 
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import READ_STREAM, Call, Endpoint, Fields, Number, PageLimit
-from quire.management.described import doc
-from quire.management.streams import StreamMessage, described
+from quire.management.streams import described
 from quire.message import Message
+from quire.resources import StreamMessage, doc
 from quire.security import Action
 from quire.selectors import selector
 

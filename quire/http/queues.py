@@ -31,9 +31,8 @@ from quire.http.endpoint import (
 from quire.http.messages import BrowseQuery, Chosen, Purged, browsed, count_purge
 from quire.http.operations import Counted
 from quire.management.messages import LARGE, Browsable, BrowsePage, Choice, LedgerEntry, Located, MessageView
-from quire.management.queues import GroupPage, QueueStatus
-from quire.management.topics import DurableStatus, TopicStatus
 from quire.message import Message
+from quire.resources import DurableStatus, GroupPage, QueueStatus, TopicStatus
 from quire.security import Action, Permission
 from quire.units import parse_number
 
@@ -59,7 +58,7 @@ def _count(call: Call) -> Counted:
 ENDPOINTS = [
     table_listing(
         "QueueList", "/queues", USER, "List the queues with their counts.", "queues", QueueStatus,
-        lambda call: call.management.tables.queues(), lambda call, queue: call.management.reader.status(queue),
+        lambda call: call.management.table(), lambda call, queue: call.management.status(queue),
         see_named(DestinationKind.QUEUE),
     ),
     Endpoint(
@@ -108,7 +107,7 @@ def _count_of_topic(call: Call) -> Counted:
 ENDPOINTS += [
     table_listing(
         "TopicList", "/topics", USER, "List the topics with their counts.", "topics", TopicStatus,
-        lambda call: call.management.tables.topics(), lambda call, topic: call.topics.reader.topic(topic),
+        lambda call: call.topics.table(), lambda call, topic: call.topics.status(topic),
         see_named(DestinationKind.TOPIC),
     ),
     Endpoint(
@@ -227,8 +226,8 @@ _DURABLE = "/durables/{client}/{name}"
 ENDPOINTS += [
     table_listing(
         "DurableList", "/durables", USER, "List the durable subscriptions with their counts.", "durables",
-        DurableStatus, lambda call: call.management.tables.durables(),
-        lambda call, durable: call.topics.reader.durable(durable),
+        DurableStatus, lambda call: call.topics.durable_table(),
+        lambda call, durable: call.topics.durable_status(durable),
         lambda access, durable: access.sees(_TOPIC, durable.topic.destination.name),
     ),
     Endpoint(

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from quire.management.described import doc
+from quire.resources import doc
 
 MOST = 1000
 """How many events are kept."""

@@ -30,15 +30,8 @@ from quire.http.endpoint import (
 )
 from quire.http.messages import NewMessage, Sent, send
 from quire.http.operations import Counted
-from quire.management.streams import (
-    FoundMessage,
-    PartitionOffsets,
-    StreamDetails,
-    StreamPin,
-    StreamRange,
-    StreamStatus,
-    Wanted,
-)
+from quire.management.streams import FoundMessage, StreamRange, Wanted
+from quire.resources import PartitionOffsets, StreamDetails, StreamPin, StreamStatus
 from quire.units import parse_number
 
 
@@ -179,7 +172,7 @@ _ONE = "/streams/{name}"
 ENDPOINTS = [
     table_listing(
         "StreamList", "/streams", USER, "List the streams with their counts.", "streams", StreamStatus,
-        lambda call: call.management.tables.streams(), lambda call, stream: call.streams.reader.status(stream),
+        lambda call: call.streams.table(), lambda call, stream: call.streams.reader.status(stream),
         see_named(DestinationKind.STREAM),
     ),
     Endpoint(

@@ -16,7 +16,7 @@ from quire.clock import Clock
 from quire.errors import IllegalState, InvalidArgument, QuireError, StoreError
 from quire.http.operations import Operation
 from quire.logs import event
-from quire.management.described import doc
+from quire.resources import doc
 from quire.server.child_environment import child_environment
 
 NICENESS = 10

@@ -28,8 +28,8 @@ from quire.errors import (
     UnknownMessage,
 )
 from quire.ledger_block import STREAM, Run, decode_block, rows
-from quire.management.described import Status, doc
 from quire.message import Message, header_lines, long_header
+from quire.resources import Status, doc
 from quire.selectors import Selector, selector
 from quire.settings.keys import StompSettings
 from quire.units import parse_number

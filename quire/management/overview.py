@@ -9,8 +9,7 @@ import msgspec
 from quire.broker.core.core import HoldCause
 from quire.clock import told
 from quire.errors import InvalidArgument, QuireError
-from quire.management.blocked import HeldProducer, cause_text, held_producers
-from quire.management.described import Status, doc
+from quire.management.blocked import cause_text, held_producers
 from quire.management.sampling import (
     CRITICAL,
     HISTORY_BYTES,
@@ -23,6 +22,7 @@ from quire.management.sampling import (
     Concern,
     existing,
 )
+from quire.resources import HeldProducer, Status, doc
 from quire.units import format_size
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from quire.destination import Destination
-from quire.management.described import Status, doc
+from quire.resources import Status, doc
 from quire.settings import KEYS, Policies, Setting
 from quire.settings.policy import PolicyEntry
 

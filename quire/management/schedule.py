@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from quire.broker.schedule import KIND, ScheduledMessage
 from quire.errors import InvalidArgument, StoreError
-from quire.management.described import Status
 from quire.management.queues import Management
+from quire.resources import Scheduled, Status
 from quire.units import parse_number
 
 if TYPE_CHECKING:
@@ -15,28 +15,6 @@ if TYPE_CHECKING:
 
 STEP = 500
 """How many scheduled messages are counted in one step."""
-
-
-class Scheduled(Status, frozen=True):
-    """A scheduled message.
-
-    ``due`` is the time of its next send, ``left`` the number of repeats after that; -1 for no end. Times are in
-    milliseconds since the epoch, ``delay``, ``period`` and ``time_to_live`` in milliseconds.
-    """
-
-    id: str
-    message_id: str
-    destination: str
-    due: int
-    delay: int
-    period: int
-    repeat: int
-    left: int
-    cron: str
-    priority: int
-    persistent: bool
-    time_to_live: int | None
-    size: int
 
 
 class SchedulePage(Status, frozen=True):

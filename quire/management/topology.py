@@ -14,8 +14,8 @@ from quire.broker.routing.addresses import Scope, read_destination
 from quire.destination import Destination, DestinationKind, split_prefix
 from quire.errors import InvalidDestination, UnknownDestination
 from quire.management.blocked import Waits, cause_text
-from quire.management.described import Status, doc
 from quire.management.sampling import name_of
+from quire.resources import Status, doc
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker

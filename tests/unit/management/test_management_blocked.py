@@ -5,9 +5,10 @@ import pytest
 from quire.broker.queues import parking
 from quire.broker.turns import STALLED
 from quire.errors import StoreCorrupt, StoreError, StoreFull
-from quire.management.blocked import CAUSES, Blocked
+from quire.management.blocked import CAUSES
 from quire.management.queues import Management
 from quire.message import MESSAGE_OVERHEAD
+from quire.resources import Blocked
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, settings
 from tests.unit.management.managed import send
