@@ -19,9 +19,10 @@ from quire.errors import AccessRefused, InvalidArgument, NotAuthenticated, Proto
 from quire.http import actions, broker, clusters, connections, groups, messages, pull, queues, streams, users, writes
 from quire.http.actions import act
 from quire.http.answers import JSON, Answer, PiecedResponse, access_of, failed, json_answer, not_found, origin_of
-from quire.http.endpoint import BASE, Call, Doors, Endpoint, document, read_call
+from quire.http.endpoint import BASE, Call, Endpoint, document, read_call
 from quire.http.metrics import CONTENT_TYPE, DETAILED, KINDS, BrokerMetrics
 from quire.http.operations import Measured, RequestMemory
+from quire.http.services import Services
 from quire.http.stomp_web_socket import StompWebSocket
 from quire.security import Access, Permission
 from quire.server.cluster.seat import Seat
@@ -54,8 +55,8 @@ class Application:
 
     def __init__(self, service: Service, seat: Seat | None = None) -> None:
         self._service = service
-        self.doors = Doors(service, seat)
-        self._broker_metrics = BrokerMetrics(self.doors)
+        self.services = Services(service, seat)
+        self._broker_metrics = BrokerMetrics(self.services)
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
@@ -104,7 +105,7 @@ class Application:
 
     def stop(self) -> None:
         """The broker goes down: requests that wait for messages are told."""
-        self.doors.streams.pull.stop()
+        self.services.admin.streams.pull.stop()
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:
         check_origin(request.headers, request.url.scheme, self._service)
@@ -113,7 +114,7 @@ class Application:
         call: Call | None = None
         error: QuireError | None = None
         try:
-            call = await read_call(row, request, self.doors, access)
+            call = await read_call(row, request, self.services, access)
             if row.check is not None:
                 row.check(call)
             if row.dry_run is not None and (acted := await act(row, call)) is not None:
@@ -146,7 +147,7 @@ class Application:
 
     async def _to_console(self, request: Request) -> Response:
         check_origin(request.headers, request.url.scheme, self._service)
-        return RedirectResponse(self.doors.console.url(request.url.hostname or "127.0.0.1"), 307)
+        return RedirectResponse(self.services.console.url(request.url.hostname or "127.0.0.1"), 307)
 
     async def _metrics(self, request: Request) -> Response:
         check_origin(request.headers, request.url.scheme, self._service)

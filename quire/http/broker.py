@@ -14,7 +14,7 @@ from quire.destination import DestinationKind, checked
 from quire.errors import InvalidArgument
 from quire.http.actions import Started
 from quire.http.endpoint import FREE, MONITOR, OPERATE, USER, Call, Endpoint, Fields, Number, PageLimit
-from quire.http.recent_events import LoggedEvent
+from quire.http.services import LoggedEvent
 from quire.http.verification import Verification
 from quire.management.blocked import held_producers
 from quire.management.overview import DiskSpace, HistoryPoints, Overview, Process, Use, disk_space
@@ -113,17 +113,17 @@ def _overview(call: Call) -> Overview:
     service = call.service
     uptime = service.uptime
     process = Process(service.settings.broker.name, __version__, state(service), uptime, len(service.connections))
-    return call.management.overview.read(process)
+    return call.admin.queues.overview.read(process)
 
 
 def _history(call: Call) -> HistoryPoints:
-    return call.management.history.read(call.query.of, call.query.name, call.query.span)
+    return call.admin.queues.history.read(call.query.of, call.query.name, call.query.span)
 
 
 async def _topology(call: Call) -> Topology:
     sessions = list(call.service.connections.values())
     clients = [Client(session, session.client_id, session.sends_to) for session in sessions]
-    reader = call.management.topology(clients, call.query.focus, call.query.limit)
+    reader = call.admin.queues.topology(clients, call.query.focus, call.query.limit)
     for _ in reader:
         await asyncio.sleep(0)
     return reader.result
@@ -240,32 +240,32 @@ def _settings(call: Call) -> SettingList:
 
 
 def _log(call: Call) -> LogPage:
-    found, lost = call.events.behind(call.query.after, call.query.limit)
+    found, lost = call.services.events.behind(call.query.after, call.query.limit)
     return LogPage(found, found[-1].number if found else call.query.after, lost)
 
 
 def _store(call: Call) -> StoreView:
     broker, settings = call.service.broker, call.service.settings
     core, error = broker.core, broker.failure.error
-    used, free = call.management.store_size()
+    used, free = call.admin.queues.store_size()
     return StoreView(
         url=shown(call.service.store.url), format=newest_format(call.service.store.url), sync=settings.store.sync,
         writable=error is None, error=None if error is None else str(error), commits=core.commits_done,
         failures=broker.failure.errors,
         messages=Use(core.stored_bytes, settings.store.limit), spool=Use(core.spool.used, core.spool.limit),
-        file_bytes=used, free_bytes=free, disks=disk_space(broker), lanes=call.management.lane_count(),
+        file_bytes=used, free_bytes=free, disks=disk_space(broker), lanes=call.admin.queues.lane_count(),
         destinations=core.limits.destinations, destinations_limit=core.limits.max_destinations,
         subscriptions=core.limits.subscriptions, subscriptions_limit=core.limits.max_subscriptions,
-        last_verify=call.verification.last,
+        last_verify=call.services.verification.last,
     )  # fmt: skip
 
 
 def _verify(call: Call) -> Started:
-    call.verification.check()
-    call.operations.check_room()
-    operation = call.operations.begin("store.verified", "the store", call.by, call.user, background=True)
-    records = call.management.record_count()
-    call.operations.start(operation, partial(call.verification.run, operation, records), 0)
+    call.services.verification.check()
+    call.services.operations.check_room()
+    operation = call.services.operations.begin("store.verified", "the store", call.by, call.user, background=True)
+    records = call.admin.queues.record_count()
+    call.services.operations.start(operation, partial(call.services.verification.run, operation, records), 0)
     return Started(operation.status)
 
 

@@ -135,25 +135,25 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 async def _cancel(call: Call) -> Cancelled:
     id = call.path["id"]
-    call.schedule.cancel(id)
+    call.admin.schedule.cancel(id)
     return await call.changed("schedule.cancelled", "the scheduled message {id} was cancelled", Cancelled(id))
 
 
 async def _cancel_between(call: Call) -> Removed:
     earliest, latest = call.query.earliest, call.query.latest
-    text, steps = "scheduled messages were cancelled", call.schedule.cancel_between(earliest, latest)
+    text, steps = "scheduled messages were cancelled", call.admin.schedule.cancel_between(earliest, latest)
     return await call.removed("schedule.cancelled", text, steps, earliest=earliest, latest=latest)
 
 
 def _count(call: Call) -> Any:
-    steps = call.schedule.count_between(call.query.earliest, call.query.latest)
+    steps = call.admin.schedule.count_between(call.query.earliest, call.query.latest)
     return counted(call.service.clock, steps)
 
 
 ENDPOINTS += [
     Endpoint(
         "GET", "/schedule", MONITOR, "List the scheduled messages.",
-        lambda call: call.schedule.page(call.query.after, call.query.limit), SchedulePage, ScheduleQuery,
+        lambda call: call.admin.schedule.page(call.query.after, call.query.limit), SchedulePage, ScheduleQuery,
     ),
     Endpoint(
         "DELETE", "/schedule", OPERATE, "Cancel scheduled messages: all, or by time.", _cancel_between, Removed,
@@ -172,7 +172,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 async def _resolve(call: Call, outcome: str) -> Resolved:
-    xid = call.xa.resolve(call.path["xid"], outcome)
+    xid = call.admin.xa.resolve(call.path["xid"], outcome)
     text = "the prepared transaction {xid} was resolved: {outcome}"
     return await call.changed("xa.resolved", text, Resolved(xid, outcome), xid=xid, outcome=outcome)
 
@@ -180,7 +180,7 @@ async def _resolve(call: Call, outcome: str) -> Resolved:
 ENDPOINTS += [
     table_listing(
         "PreparedList", "/xa", MONITOR, "List the prepared transactions, the oldest first.", "transactions", Prepared,
-        lambda call: call.xa.prepared(), lambda _call, entry: entry,
+        lambda call: call.admin.xa.prepared(), lambda _call, entry: entry,
     ),
     Endpoint(
         "POST", "/xa/{xid}/commit", OPERATE, "Commit a prepared transaction in place of its transaction manager.",

@@ -23,7 +23,7 @@ from quire.broker.broker import Broker
 from quire.broker.core.core import HoldCause
 from quire.broker.core.turn import BOUNDS
 from quire.http.broker import broker_status
-from quire.http.endpoint import Doors
+from quire.http.services import Services
 from quire.management.blocked import CAUSES, held_producers
 from quire.management.schedule import NextDue
 from quire.resources import (
@@ -316,21 +316,21 @@ DETAILED = 10_000
 class BrokerMetrics:
     """Reads a broker's metrics."""
 
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
-        self._next_due = NextDue(doors.service.broker)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._next_due = NextDue(services.service.broker)
 
     def scrape(self) -> Iterator[bytes]:
         """The metrics in Prometheus' text format, in pieces that take some milliseconds; a piece may be empty."""
-        doors = self._doors
-        yield from broker_metrics(broker_status(doors.service))
+        services = self._services
+        yield from broker_metrics(broker_status(services.service))
         text = "When the next scheduled message is due, in seconds since the epoch."
         due = Family("quire_scheduled_next_due_timestamp_seconds", "gauge", text, self._due)
-        yield from written([*_FAMILIES, due], [doors.service.broker])
-        yield from written(_SECURITY, [doors.service.security])
-        yield from written(_CONNECTIONS, [doors.service])
-        yield from written([*SERVICE_FAMILIES, *PROCESS_FAMILIES], [doors.service])
-        limit = doors.service.settings.metrics.max_destinations
+        yield from written([*_FAMILIES, due], [services.service.broker])
+        yield from written(_SECURITY, [services.service.security])
+        yield from written(_CONNECTIONS, [services.service])
+        yield from written([*SERVICE_FAMILIES, *PROCESS_FAMILIES], [services.service])
+        limit = services.service.settings.metrics.max_destinations
         totals, omitted = Totals(limit), {}
         for kind in KINDS:
             shown = KindMetrics(kind, limit)
@@ -350,20 +350,20 @@ class BrokerMetrics:
 
     def count(self, kind: str) -> int:
         """How many things of a kind there are."""
-        destinations = self._doors.service.broker.destinations
+        destinations = self._services.service.broker.destinations
         known: dict[str, Sized] = {
             "queue": destinations.queues,
             "topic": destinations.topics,
             "stream": destinations.streams,
         }
-        return len(known[kind]) if kind in known else self._doors.groups.count
+        return len(known[kind]) if kind in known else self._services.admin.groups.count
 
     def _statuses(self, kind: str, prefix: str = "") -> Iterator[Status]:
-        doors, after = self._doors, _just_before(prefix)
+        admin, after = self._services.admin, _just_before(prefix)
         if kind == "group":
-            return (group for group in doors.groups.groups() if group.stream.startswith(prefix))
+            return (group for group in admin.groups.groups() if group.stream.startswith(prefix))
         listed: dict[str, Callable[[str], Iterator[QueueStatus | TopicStatus | StreamStatus]]] = {
-            "queue": doors.management.queues, "topic": doors.topics.topics, "stream": doors.streams.streams,
+            "queue": admin.queues.queues, "topic": admin.topics.topics, "stream": admin.streams.streams,
         }  # fmt: skip
         return takewhile(lambda status: status.name.startswith(prefix), listed[kind](after))
 

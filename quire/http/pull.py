@@ -1,5 +1,7 @@
 """The API's consumption of streams by members of consumer groups. A waiting request costs no task and no polling."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
@@ -133,10 +135,10 @@ async def _receive(call: Call) -> Received:
         None if new.start is None else Start.parse(new.start), new.order,
         None if new.selector is None else selector(new.selector),
     )  # fmt: skip
-    poll = call.streams.pull.poll(call.name, call.path["group"], request, call.user)
+    poll = call.admin.streams.pull.poll(call.name, call.path["group"], request, call.user)
     is_done = False
     try:
-        if await call.done_or_gone(poll.begin):
+        if await _done_or_gone(call, poll.begin):
             call.access.check(Action.READ, DestinationKind.STREAM, call.name)  # it may have changed meanwhile
             is_done = True
     finally:
@@ -145,6 +147,19 @@ async def _receive(call: Call) -> Received:
     if poll.error is not None:
         raise poll.error
     return _received(poll)
+
+
+async def _done_or_gone(call: Call, begin: Callable[[Callable[[], None]], None]) -> bool:
+    """Wait, in this request's own task, for what ``begin`` begins; false if the caller went away before."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(None) as wait:
+            begin(lambda: wait.reschedule(loop.time()))
+            while (await call.request.receive())["type"] != "http.disconnect":
+                pass
+    except TimeoutError:
+        return True
+    return False
 
 
 def _received(poll: PullRequest) -> Received:
@@ -164,7 +179,7 @@ def _message(child: MemberSubscription, message: Message) -> ReceivedMessage:
 
 async def _acknowledge(call: Call) -> Settled:
     new: Acknowledge = call.body
-    outcomes = call.streams.pull.acknowledge(call.name, call.path["group"], new.member, new.handles, call.user)
+    outcomes = call.admin.streams.pull.acknowledge(call.name, call.path["group"], new.member, new.handles, call.user)
     await call.durable()
     return Settled(outcomes)
 
@@ -174,7 +189,7 @@ async def _reject(call: Call) -> Settled:
     if [new.delay is not None, new.level is not None, new.dead_letter].count(True) > 1:
         raise InvalidArgument("give only one of delay, level and dead_letter", argument="delay")
     delay = None if new.delay is None else round(new.delay * 1000)
-    outcomes = call.streams.pull.reject(
+    outcomes = call.admin.streams.pull.reject(
         call.name, call.path["group"], new.member, new.handles,
         delay_ms=delay if new.level is None else level_ms(new.level), dead_letter=new.dead_letter,
         user=call.user,
@@ -185,12 +200,12 @@ async def _reject(call: Call) -> Settled:
 
 def _extend(call: Call) -> Settled:
     new: Extend = call.body
-    polling = call.streams.pull
+    polling = call.admin.streams.pull
     return Settled(polling.extend(call.name, call.path["group"], new.member, new.handles, new.seconds, call.user))
 
 
 async def _leave(call: Call) -> Left:
-    left = call.streams.pull.leave(call.name, call.path["group"], call.body.member, call.user)
+    left = call.admin.streams.pull.leave(call.name, call.path["group"], call.body.member, call.user)
     await call.durable()
     return Left(left)
 

@@ -271,7 +271,7 @@ ALONE = [row for row in ENDPOINTS if row.method in ("GET", "POST") and not row.p
 def test_answer_is_what_the_document_says(api: Api, row: Endpoint) -> None:
     fill(api)
     path, sent = sample_request(row)
-    api.application.doors.bulk = Running("memory:", api.stepped.settings)
+    api.application.services.bulk = Running("memory:", api.stepped.settings)
     if row.path == "/tokens" and row.method == "POST":
         api.call("POST", "/users", json={"name": "bob", "roles": ["administrator"], "password": "b"})
         sent |= {"auth": ("bob", "b")}
@@ -289,7 +289,7 @@ def test_page_names_every_endpoint() -> None:
 
 
 def test_a_bulk_server_that_listens_everywhere_is_where_the_broker_was_reached(api: Api) -> None:
-    api.application.doors.bulk = running = Running("memory:", api.stepped.settings)
+    api.application.services.bulk = running = Running("memory:", api.stepped.settings)
     (answer,) = api.call("POST", "/bulk").json()["servers"]
     assert answer["urls"] == ["http://127.0.0.1:8162", "http://127.0.0.1:8163"]
     assert Rights(running.readers.secret, print).reader_of(answer["token"])

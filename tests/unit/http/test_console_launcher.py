@@ -198,8 +198,8 @@ def test_one_whose_address_is_in_use_takes_a_free_port_in_the_end_and_says_which
 
 
 def test_the_root_of_the_api_leads_to_the_console_or_says_why_not(api: Api) -> None:
-    api.application.doors.console.url = lambda host: f"http://{host}:8162/"  # type: ignore[method-assign]
+    api.application.services.console.url = lambda host: f"http://{host}:8162/"  # type: ignore[method-assign]
     answer = api.call("GET", "/", base="")
     assert (answer.status_code, answer.headers["location"]) == (307, "http://127.0.0.1:8162/")
-    api.application.doors.console = launcher(enabled=False)
+    api.application.services.console = launcher(enabled=False)
     assert api.error("GET", "/", base="") == (409, "illegal-state")
