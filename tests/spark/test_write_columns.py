@@ -14,9 +14,7 @@ from quire.destination import written
 from quire.errors import BrokerUnreachable, InvalidArgument, LimitExceeded
 from quire.message import Message
 from quire.spark.options import Options, Use
-from quire.spark.writing.columns import CHUNK_BYTES, CHUNK_ROWS, chunks, rows_between
-from quire.spark.writing.refused_rows import CAUSE, ORIGIN, refusal
-from quire.spark.writing.writers import RowWriter
+from quire.spark.writing import CAUSE, CHUNK_BYTES, CHUNK_ROWS, ORIGIN, RowWriter, chunks, refusal, rows_between
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 
@@ -120,7 +118,7 @@ class BrokerOfRows:
 
 
 def writer(broker: BrokerOfRows, monkeypatch: pytest.MonkeyPatch, **options: str) -> RowWriter:
-    monkeypatch.setattr("quire.spark.writing.writers.BulkWrites", lambda *_: broker)
+    monkeypatch.setattr("quire.spark.writing.BulkWrites", lambda *_: broker)
     given = Options.of({"broker.url": "http://127.0.0.1:1", **options}, Use.STREAM_WRITE)
     return RowWriter(given, from_arrow_schema(SCHEMA))
 
