@@ -271,6 +271,8 @@ class QueueStatus(Status, frozen=True):
     dead_lettered: Annotated[int, counter("quire_queue_dead_lettered_messages",
         "Messages that became dead letters, without duplicates.", label="Dead-lettered", at=ON_CHOICE | LINE, sort=True,
         is_bad=True)]
+    removed: Annotated[int, counter("quire_queue_removed_messages",
+        "Messages that operators removed, or moved elsewhere.", at=ON_CHOICE | LINE, sort=True)]
     suppressed: Annotated[int, counter("quire_queue_suppressed_messages",
         "Dead letters that clients suppressed as duplicates.", label="Duplicates suppressed", at=ON_CHOICE, sort=True)]
     in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.", label="Rate in",
