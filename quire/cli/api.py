@@ -28,8 +28,7 @@ from quire.errors import (
 )
 from quire.settings import broker_file, is_loopback, local_host, local_token_file
 
-DEFAULT_DATA = "data"
-"""Where a broker has its data that was started without a setting."""
+DEFAULT_DATA = "data"  # where a broker has its data that was started without a setting
 
 
 class Login(NamedTuple):
@@ -48,7 +47,6 @@ class Login(NamedTuple):
 
     @property
     def header(self) -> str | None:
-        """The value of the header ``Authorization``."""
         if not self.passcode:
             return None
         if not self.user:
@@ -130,16 +128,10 @@ def _is_local(host: str) -> bool:
 
 
 DEFAULT_URL = "http://127.0.0.1:8161"
-CONNECT_LIMIT = 10.0
-"""How long a connection may take, in seconds."""
-ANSWER_LIMIT = 600.0
-"""How long an answer may take, in seconds: a purge of millions takes its time."""
-
-PROBE_LIMIT = 2.0
-"""How long a port that does not speak HTTP may take to show what it speaks instead, in seconds."""
-
-PAGE = 1000
-"""How many entries one call asks for, of a list that comes in pages."""
+CONNECT_LIMIT = 10.0  # how long a connection may take, in seconds
+ANSWER_LIMIT = 600.0  # how long an answer may take, in seconds: a purge of millions takes its time
+PROBE_LIMIT = 2.0  # how long a port that does not speak HTTP may take to show what it speaks instead, in seconds
+PAGE = 1000  # how many entries one call asks for, of a list that comes in pages
 
 NO_LOGIN = Login()
 NO_LOGIN_FOUND = (
@@ -205,7 +197,6 @@ def login_at(api: Api, written: str | None) -> Login:
 
 
 def path(*parts: str) -> str:
-    """The path of some parts, each percent-encoded."""
     return "".join(["/" + quote(part, safe="") for part in parts])
 
 

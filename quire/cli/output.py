@@ -39,7 +39,6 @@ def columns(*described: str) -> list[Column]:
 
 
 def columns_of(kind: type[Status]) -> list[Column]:
-    """The columns of a resource."""
     return [Column(field.name, field.label, field.shown.width) for field in shown_at(kind, LINE)]
 
 
@@ -162,7 +161,6 @@ def readable(key: str, value: object) -> str:
 
 
 def messages(count: int) -> str:
-    """A number of messages, in words that fit it."""
     return "1 message" if count == 1 else f"{count} messages"
 
 

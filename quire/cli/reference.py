@@ -15,8 +15,7 @@ from quire.resources import Field, Status
 from quire.settings import KEYS
 from quire.spark.options import OPTIONS, Use
 
-WIDTH = 100
-"""How wide the help texts are printed, in characters."""
+WIDTH = 100  # how wide the help texts are printed, in characters
 
 SPARK = """\
 # Options of the data source for Spark
@@ -129,7 +128,6 @@ the same fields. Times are in milliseconds since 1970.
 
 
 def pages() -> dict[str, str]:
-    """The text of each page, by file name."""
     texts = {
         "settings.md": settings_page(),
         "cli.md": cli_page(),
@@ -141,7 +139,6 @@ def pages() -> dict[str, str]:
 
 
 def spark_page() -> Iterator[str]:
-    """The page of the options of the data source for Spark."""
     yield SPARK
     for option in OPTIONS.values():
         uses = "all" if len(option.uses) == len(Use) else ", ".join(option.uses)
@@ -150,7 +147,6 @@ def spark_page() -> Iterator[str]:
 
 
 def settings_page() -> Iterator[str]:
-    """The page of the settings."""
     yield SETTINGS
     section = None
     for key in KEYS.values():
@@ -164,7 +160,6 @@ def settings_page() -> Iterator[str]:
 
 
 def resources_page() -> Iterator[str]:
-    """The page of the resources."""
     yield RESOURCES
     for kind in vars(resources).values():
         if isinstance(kind, type) and issubclass(kind, Status) and kind is not Status:
@@ -189,14 +184,12 @@ def _metric(field: Field) -> str:
 
 
 def cli_page() -> Iterator[str]:
-    """The page of the command line."""
     yield CLI
     for context in _contexts(click.Context(program, info_name="quire", terminal_width=WIDTH, max_content_width=WIDTH)):
         yield f"\n## {context.command_path}\n\n```text\n{context.get_help()}\n```\n"
 
 
 def errors_page() -> Iterator[str]:
-    """The page of the errors."""
     yield ERROR_CODES
     texts = {error_class.code: inspect.getdoc(error_class) or "" for error_class in reversed(error_classes())}
     for code, entry in ERRORS.items():

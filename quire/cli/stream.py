@@ -27,8 +27,7 @@ from quire.resources import (
 )
 from quire.units import parse_duration, parse_number
 
-READ_PAGE = 500
-"""How many messages one call asks for."""
+READ_PAGE = 500  # how many messages one call asks for
 
 PARTITIONS, MESSAGES = columns_of(PartitionStatus), columns_of(StreamMessage)
 

@@ -17,8 +17,7 @@ from quire.console.plot import Line, Plots
 from quire.console.tables import Column, Entry, LocalTable, Show, facts_of, tiles_of
 from quire.resources import Status
 
-PROGRESS = 0.5
-"""How often the progress of what takes long is asked for, in seconds."""
+PROGRESS = 0.5  # how often the progress of what takes long is asked for, in seconds
 
 After = Callable[[], Awaitable[None] | None]
 
@@ -91,7 +90,6 @@ class ActionDialog:
         return await self._page.attempt(call)
 
     async def _preview(self) -> None:
-        """The first step: count what would be touched."""
         if missing := self._form.missing:
             ui.notify(f"Fill in: {missing}", type="warning")
             return
@@ -112,7 +110,6 @@ class ActionDialog:
         self._go.props("color=negative")
 
     async def _do(self) -> None:
-        """The second step."""
         answer = await self._request(token=self._token, background=True)
         if answer is None:
             self._dialog.close()
@@ -206,11 +203,8 @@ class FormDialog:
                 await following
 
 
-REFRESH = 3.0
-"""How often the page is asked for again, in seconds."""
-
-MOST_ROWS = 200
-"""How many rows a table of the page has at most."""
+REFRESH = 3.0  # how often the page is asked for again, in seconds
+MOST_ROWS = 200  # how many rows a table of the page has at most
 
 PLOTS = [
     ("Messages per second", [Line("in", "in", IN), Line("out", "out", OUT)]),
@@ -295,7 +289,6 @@ class Detail:
         self._page.watch(self._path, REFRESH, self.show)
 
     def show(self, entry: Entry) -> None:
-        """Show how it is now."""
         text, tone = self._look.state(entry)
         self._chip.text = text
         self._chip.classes(replace=f"chip {tone}")
@@ -307,7 +300,6 @@ class Detail:
             table.show(part.entries(entry)[:MOST_ROWS])
 
     async def reload(self) -> None:
-        """Ask again after something was changed."""
         entry = await self._page.attempt(self._page.get(self._path))
         if entry is not None:
             self.show(entry)
@@ -318,7 +310,6 @@ def _pair(value: str | tuple[str, Tone]) -> tuple[str, str, Tone]:
 
 
 def link_button(page: Page, label: str, icon: str, path: str, *, main: bool = False, **query: object) -> None:
-    """A button that goes to another page."""
     button = ui.button(label, icon=icon, on_click=lambda: page.go(path, **query)).classes("act")
     button.props("dense unelevated color=primary" if main else "dense outline")
 

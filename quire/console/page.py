@@ -40,7 +40,6 @@ class Preferences(msgspec.Struct, frozen=True):
 
 
 def read_preferences(cookies: str) -> Preferences:
-    """The choices in a request's header Cookie."""
     try:
         morsel = SimpleCookie(cookies).get(COOKIE)
         return msgspec.json.decode(unquote(morsel.value), type=Preferences) if morsel else Preferences()
@@ -199,14 +198,12 @@ class Page:
     # Links.
 
     def link(self, path: str, **query: object) -> str:
-        """The link to a page of the same broker."""
         given = {name: str(value) for name, value in query.items() if value not in (None, "")}
         if self.caller.api.key != next(iter(self.brokers)):
             given["broker"] = self.caller.api.key
         return path + (f"?{urlencode(given)}" if given else "")
 
     def go(self, path: str, **query: object) -> None:
-        """Have the browser go to another page."""
         ui.navigate.to(self.link(path, **query))
 
     def remember(self, **query: str | int | None) -> None:
@@ -259,7 +256,6 @@ class Page:
             yield head
 
     def failed(self, error: QuireError) -> None:
-        """Show why the page cannot be shown."""
         if self._trouble is None:
             with self.frame("This cannot be shown", ""):
                 notice(shown.text(str(error), 1000), error.entry.advice, "bad")
@@ -280,7 +276,6 @@ class Page:
                 notice(shown.text(str(error), 1000), error.entry.advice, "bad")
 
     async def get(self, path: str, **query: object) -> dict[str, Any]:
-        """Ask the broker once."""
         return await self.caller.call("GET", path, **query)
 
     async def attempt(self, call: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
@@ -307,7 +302,6 @@ class Page:
         return watch
 
     def unwatch(self, watch: Watch) -> None:
-        """Ask no more."""
         watch.close()
         self._watches.remove(watch)
 
@@ -325,7 +319,6 @@ class Page:
             watch.show(self._is_connected and self._is_visible)
 
     def _left(self) -> None:
-        """The page is closed."""
         for watch in self._watches:
             watch.close()
         self._watches.clear()
@@ -350,11 +343,9 @@ def subject_link(page: Page, kind: str, name: str | None) -> str | None:
 
 
 def destination_link(page: Page, destination: str) -> str | None:
-    """The page about a destination, written ``queue://orders``."""
     kind, colon, name = destination.partition("://")
     return subject_link(page, kind, name) if colon else None
 
 
 def queue_link(page: Page, entry: dict[str, Any]) -> str:
-    """The page about a queue of a list."""
     return page.link("/queue", name=entry["name"])

@@ -42,8 +42,7 @@ VERBS = """
 """The cell with what may be done with an entry."""
 
 Verb = Callable[[Entry], Awaitable[None]]
-Verbs = Callable[[Entry], Mapping[str, Verb]]
-"""What may be done with an entry: labels of buttons, and what they do."""
+Verbs = Callable[[Entry], Mapping[str, Verb]]  # what may be done with an entry: labels of buttons, and what they do
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,6 @@ class Column:
 
 
 def column(field: Field, link: Link | None = None) -> Column:
-    """The column of a field of a resource."""
     return Column(
         field.sort or field.name, field.label, partial(_value, field), sorts=bool(field.sort) or field.name == "name",
         is_text=field.unit in ("text", "words", "flag", "other"), is_shown=LIST in field.shown.at, link=link,
@@ -152,12 +150,10 @@ SHOWS: dict[Unit, Callable[[Any], str]] = {
 
 
 def count_column(name: str, label: str) -> Column:
-    """A column of counts."""
     return Column(name, label, lambda entry: shown.number(entry.get(name)))
 
 
 def size_column(name: str, label: str = "Size") -> Column:
-    """A column of sizes in bytes."""
     return Column(name, label, lambda entry: shown.size(entry.get(name)))
 
 
@@ -169,7 +165,6 @@ def state_column(state: Callable[[Entry], tuple[str, Tone]], name: str = "state"
 
 
 def text_column(name: str, label: str) -> Column:
-    """A column of text."""
     return Column(name, label, lambda entry: shown.text(entry.get(name)), is_text=True)
 
 
@@ -189,7 +184,6 @@ def _rows(columns: Sequence[Column], entries: Sequence[Entry], key: str, verbs: 
 
 
 def _definitions(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """The columns, as Quasar's table takes them."""
     return [
         {
             "name": column.name, "label": column.label, "field": column.name, "sortable": column.sorts,
@@ -225,7 +219,6 @@ class RowTable:
             self.table.add_slot("body-cell", CELL)
 
     def row_actions(self, verbs: Verbs) -> None:
-        """Have buttons in each row."""
         self._verbs = verbs
         self.table.columns = [*self.table.columns, {"name": "verbs", "label": "", "field": "verbs", "align": "right"}]
         if "visible-columns" in self.table.props:
@@ -234,7 +227,6 @@ class RowTable:
         self.table.on("verb", self._chosen)
 
     def show(self, entries: Sequence[Entry]) -> None:
-        """Show entries; nothing is sent if they look as before."""
         self.entries = entries
         rows = _rows(self._columns, entries, self._identity, self._verbs)
         if rows != self.table.rows:
@@ -259,8 +251,7 @@ class LocalTable(RowTable):
 
 
 PAGE_SIZES = [20, 50, 100, 200]
-REFRESH = 5.0
-"""How often a table that is seen is asked for again, in seconds."""
+REFRESH = 5.0  # how often a table that is seen is asked for again, in seconds
 
 
 class ServerTable:
@@ -315,7 +306,6 @@ class ServerTable:
         self.table.on("request", self._requested, ["pagination"])
 
     def row_actions(self, verbs: Verbs) -> None:
-        """Have buttons in each row."""
         self._rows.row_actions(verbs)
 
     def _toolbar(self, search: str | None) -> None:
@@ -341,7 +331,6 @@ class ServerTable:
                 box.on_value_change(lambda event, name=column.name: self._choose(name, shown=event.value))
 
     async def load(self) -> None:
-        """Ask for what is to be shown, and from now on again and again."""
         query = self._query()
         self._show(await self._page.get(self._path, **query))
         if self._watch is not None:
@@ -349,7 +338,6 @@ class ServerTable:
         self._watch = self._page.watch(self._path, REFRESH, self._show, **query)
 
     async def reload(self) -> None:
-        """Ask again after something was changed."""
         await self._page.attempt(self._loaded())
 
     def _query(self) -> dict[str, object]:
@@ -414,8 +402,7 @@ class ServerTable:
         self._page.client.run_javascript(f"quirePreference('columns.{self._name}', [{names}])")
 
 
-ROWS = 50
-"""How many entries a page has."""
+ROWS = 50  # how many entries a page has
 
 
 class CursorTable:
@@ -453,16 +440,13 @@ class CursorTable:
             self._count = say("", classes="mute small").props('aria-live="polite"')
 
     def row_actions(self, verbs: Verbs) -> None:
-        """Have buttons in each row."""
         self._rows.row_actions(verbs)
 
     async def load(self) -> None:
-        """Ask for the page and show it."""
         answer = await self._page.get(self._path, limit=ROWS, **{self._cursor: self._starts[-1]}, **self.query)
         self.show(answer)
 
     def show(self, answer: dict[str, Any]) -> None:
-        """Show a page."""
         self._rows.show(answer[self._key])
         following = answer.get("next")
         self._next = None if following is None else str(following)
@@ -473,11 +457,9 @@ class CursorTable:
         self._forward.set_enabled(self._next is not None)
 
     async def reload(self) -> None:
-        """Ask again after something was changed."""
         await self._page.attempt(self._loaded())
 
     async def restart(self) -> None:
-        """Begin again."""
         self._starts = [None]
         await self._moved()
 

@@ -33,11 +33,9 @@ from quire.settings import is_loopback, is_own_name, split_address
 MODULES = (
     broker, clusters, connections, queues, messages, streams, pull, groups, writes, users, actions,
 )  # fmt: skip
-ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]
-"""All there are."""
+ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]  # all there are
 
-STATUS_BYTES = 1000
-"""What the status of a destination takes while metrics are written, in bytes, about."""
+STATUS_BYTES = 1000  # what the status of a destination takes while metrics are written, in bytes, about
 
 
 @cache
@@ -134,7 +132,6 @@ class Application:
     def _audit(
         self, row: Endpoint, request: Request, access: Access, changes: dict[str, Any], error: QuireError | None
     ) -> None:
-        """Tell the audit log what an operator did, or was refused."""
         data = changes if error is None else {**changes, "error": error.code}
         self._service.security.audit.record(
             access.principal.name, access.origin, f"{row.method} {row.path}", request.url.path.removeprefix(BASE),

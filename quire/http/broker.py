@@ -156,8 +156,7 @@ ENDPOINTS += [
 ]  # fmt: skip
 
 
-_SECRET = ("password", "passcode", "secret")
-"""A setting with one of these in its name is never told."""
+_SECRET = ("password", "passcode", "secret")  # a setting with one of these in its name is never told
 
 
 class SettingView(msgspec.Struct, frozen=True):

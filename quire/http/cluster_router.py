@@ -36,28 +36,17 @@ from quire.units import parse_number
 class Scope(Enum):
     """How many shards a request concerns."""
 
-    HERE = "here"
-    """The process where it came in: what is about processes."""
-    ONE = "one"
-    """One shard, which has its destination."""
-    LIST = "list"
-    """All: the pages of a list are joined, in its order."""
-    EVERY = "every"
-    """All: at least one of them has what it is about."""
-    SUM = "sum"
-    """All: their numbers add up."""
-    FOUND = "found"
-    """One shard, which has the durable subscription or the operation of the path; the others are asked."""
-    TOPIC = "topic"
-    """One shard, which has the topic that the body names."""
-    SERVERS = "servers"
-    """All: each has a bulk server of its own."""
-    CHOSEN = "chosen"
-    """One that the caller has to name: ``shard=3``."""
-    BROKER = "broker"
-    """All shards of the broker: their metrics."""
-    NEVER = "never"
-    """None: a cluster does not do it."""
+    HERE = "here"  # the process where it came in: what is about processes
+    ONE = "one"  # one shard, which has its destination
+    LIST = "list"  # all: the pages of a list are joined, in its order
+    EVERY = "every"  # all: at least one of them has what it is about
+    SUM = "sum"  # all: their numbers add up
+    FOUND = "found"  # one shard, which has the durable subscription or the operation of the path; the others are asked
+    TOPIC = "topic"  # one shard, which has the topic that the body names
+    SERVERS = "servers"  # all: each has a bulk server of its own
+    CHOSEN = "chosen"  # one that the caller has to name: ``shard=3``
+    BROKER = "broker"  # all shards of the broker: their metrics
+    NEVER = "never"  # none: a cluster does not do it
 
 
 class Where(NamedTuple):
@@ -130,7 +119,6 @@ def found_at(path: str) -> str:
 
 
 def _scope(method: str, path: str) -> Scope:
-    """The scope of a request that is not about one destination."""
     if method == "GET" and path in LISTS:
         return Scope.LIST
     if method == "GET" and path in ("/overview", "/broker"):
@@ -159,8 +147,7 @@ def _destination_of(path: str) -> Destination | None:
         return None
 
 
-Row = tuple[Any, dict[str, Any]]
-"""An entry of a list, with its key."""
+Row = tuple[Any, dict[str, Any]]  # an entry of a list, with its key
 
 
 _JOINS: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
@@ -249,8 +236,7 @@ def _order(row: Row) -> Any:
     return -math.inf if row[0] is None else row[0]
 
 
-STEP = 500
-"""So many lines are taken at once: a millisecond, about."""
+STEP = 500  # so many lines are taken at once: a millisecond, about
 
 
 class JoinedMetrics:
@@ -293,8 +279,7 @@ def _labelled(line: bytes, label: bytes) -> bytes:
     return name + b"{" + label + b"} " + value
 
 
-JOINED_LIMIT = 10_000
-"""How deep a page of a joined list may be: every shard gives all entries before it."""
+JOINED_LIMIT = 10_000  # how deep a page of a joined list may be: every shard gives all entries before it
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -457,6 +442,5 @@ class ClusterRouter:
 
 
 def _error_of(reply: Reply) -> QuireError:
-    """The error that a shard has answered."""
     error = msgspec.json.decode(reply[1])["error"]
     return remote_error(error["code"], error["text"], error.get("data") or {})

@@ -137,7 +137,6 @@ async def _place_of(call: Call) -> PlaceOfDestination:
 
 
 def _running(view: View) -> dict[int, str]:
-    """The brokers of the shards that run."""
     return {row.shard: row.broker for row in view.shards.values() if row.address and row.broker in view.brokers}
 
 

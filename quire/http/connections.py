@@ -25,8 +25,7 @@ from quire.management.tables import Table
 from quire.resources import ConnectedConsumer, Connection, Prepared
 from quire.server.connected_session import ConnectedSession
 
-MOST_SHOWN = 100
-"""How many destinations of a connection are named: a wildcard may match thousands."""
+MOST_SHOWN = 100  # how many destinations of a connection are named: a wildcard may match thousands
 
 
 class _Consuming(NamedTuple):

@@ -30,8 +30,7 @@ from quire.security import Access, Action, Permission
 from quire.server.guard import Guard
 from quire.units import LARGEST, parse_number
 
-Names = Mapping[str, str]
-"""The names in the path of a request, decoded."""
+Names = Mapping[str, str]  # the names in the path of a request, decoded
 
 
 class Right(NamedTuple):
@@ -103,11 +102,8 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 
-LOOK = 1.0
-"""So often an operation that waits looks whether it is cancelled, in seconds."""
-
-ENTRIES = 20
-"""So many entries of a list are made at once: some milliseconds."""
+LOOK = 1.0  # so often an operation that waits looks whether it is cancelled, in seconds
+ENTRIES = 20  # so many entries of a list are made at once: some milliseconds
 
 _KINDS = {"queues": "queue", "topics": "topic", "streams": "stream", "durables": "subscription"}
 """What a ``{name}`` in the path is the name of, by how the path begins."""
@@ -270,7 +266,6 @@ class Call:
         return total
 
     def _ended(self, operation: Operation, error: BaseException | None = None) -> None:
-        """An operation that its caller waits for is over."""
         if self.operation is None:
             self.services.operations.end(operation, error)
 
@@ -308,7 +303,6 @@ async def gathered(
 
 
 def _names(request: Request) -> dict[str, str]:
-    """The names in the path, decoded."""
     try:
         return {key: unquote(text, errors="strict") for key, text in request.path_params.items()}
     except UnicodeDecodeError as error:
@@ -418,8 +412,7 @@ class TableQuery(Fields, frozen=True):
         return Wanted(self.limit, self.offset, self.after, self.sort, self.search, self.only)
 
 
-Sees = Callable[[Access, Any], bool]
-"""Whether a caller may know of an entry."""
+Sees = Callable[[Access, Any], bool]  # whether a caller may know of an entry
 
 
 def see_named(kind: DestinationKind) -> Sees:
@@ -457,8 +450,7 @@ def table_listing(
     return Endpoint("GET", path, right, summary, handle, answer, TableQuery)
 
 
-BASE = "/api/v1"
-"""Where the API begins."""
+BASE = "/api/v1"  # where the API begins
 
 _JSON, _PACKED, _FILE = "application/json", "application/msgpack", "application/octet-stream"
 

@@ -114,7 +114,6 @@ class GroupCloned(msgspec.Struct, frozen=True):
 
 
 def _place(call: Call) -> tuple[str, str]:
-    """The stream and the group in the path."""
     return call.path["stream"], call.path["group"]
 
 
@@ -131,7 +130,6 @@ async def _list(call: Call) -> GroupList | Part:
 
 
 def _sees(access: Access, group: Any) -> bool:
-    """Whether a caller may know of the stream of a group."""
     return access.sees(DestinationKind.STREAM, group.definition.stream)
 
 

@@ -58,8 +58,7 @@ def standby_application(service: Service) -> Starlette:
     return Starlette(routes=routes, exception_handlers={HTTPException: refused, QuireError: failed, Exception: failed})
 
 
-STOP_LIMIT = 5
-"""How many seconds a stop waits for answers that are under way."""
+STOP_LIMIT = 5  # how many seconds a stop waits for answers that are under way
 
 
 class _Server(uvicorn.Server):

@@ -27,12 +27,10 @@ from quire.http.operations import Counted, counted
 from quire.management.messages import PREVIEW, Browsable, BrowsePage, Choice, Draft, MessageTransfer
 from quire.security import Action
 
-MAX_COUNT = 100_000
-"""How often one call may send a message: it answers with an id for each."""
+MAX_COUNT = 100_000  # how often one call may send a message: it answers with an id for each
 
 
-MAX_STATE = 512
-"""The longest ``tracestate`` that is passed on, in characters, as Trace Context has it."""
+MAX_STATE = 512  # the longest ``tracestate`` that is passed on, in characters, as Trace Context has it
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -125,11 +123,8 @@ ENDPOINTS = [
 ]  # fmt: skip
 
 
-PACE = 0.1
-"""A redrive at a rate sends what it may send in so many seconds at once."""
-
-MAX_RATE = 1e9
-"""The highest rate of a redrive, in messages a second: more than any store takes."""
+PACE = 0.1  # a redrive at a rate sends what it may send in so many seconds at once
+MAX_RATE = 1e9  # the highest rate of a redrive, in messages a second: more than any store takes
 
 
 class Chosen(Fields, frozen=True, kw_only=True):

@@ -41,8 +41,7 @@ from quire.resources import (
 from quire.security import Security
 from quire.server.service import Service
 
-SLICE = 200
-"""How many lines are written at once, or a few more: some milliseconds."""
+SLICE = 200  # how many lines are written at once, or a few more: some milliseconds
 
 T = TypeVar("T")
 
@@ -125,7 +124,6 @@ class StatusFamily(NamedTuple):
 
 
 def _families(kind: type[Status], place: str = "") -> list[StatusFamily]:
-    """The metrics of a status, and of what it has inside."""
     rows: dict[str, list[tuple[Field, Metric, attrgetter[Any]]]] = {}
     inside: list[StatusFamily] = []
     for field in fields(kind).values():
@@ -306,11 +304,8 @@ SERVICE_FAMILIES: list[Family[Service]] = [
 ]  # fmt: skip
 
 
-STATUSES = 20
-"""Of so many destinations the status is read at once."""
-
-DETAILED = 10_000
-"""Of so many destinations or groups one detailed answer has metrics."""
+STATUSES = 20  # of so many destinations the status is read at once
+DETAILED = 10_000  # of so many destinations or groups one detailed answer has metrics
 
 
 class BrokerMetrics:
@@ -420,7 +415,6 @@ def _held(value: Callable[[list[float]], float]) -> Callable[[Broker], Samples]:
 
 
 def _undecided(broker: Broker) -> list[float]:
-    """The ages of prepared transactions without a decision."""
     return [entry.age for entry in broker.xa.prepared() if not entry.outcome]
 
 

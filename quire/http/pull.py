@@ -23,14 +23,9 @@ from quire.resources import StreamMessage, doc
 from quire.security import Action
 from quire.selectors import selector
 
-MAX_WAIT = 30.0
-"""How long a request may wait, in seconds."""
-
-MAX_DELAY = 365 * 86_400
-"""The longest delay that may be asked for, in seconds."""
-
-MAX_LEASE = 7 * 86_400
-"""The longest time that a message may be kept without a word, in seconds."""
+MAX_WAIT = 30.0  # how long a request may wait, in seconds
+MAX_DELAY = 365 * 86_400  # the longest delay that may be asked for, in seconds
+MAX_LEASE = 7 * 86_400  # the longest time that a message may be kept without a word, in seconds
 
 Seconds = Annotated[float, msgspec.Meta(ge=1, le=MAX_LEASE)]
 

@@ -24,14 +24,9 @@ from quire.server.service import Service
 if TYPE_CHECKING:
     from quire.cluster.directory import Directory
 
-MOST = 1000
-"""How many events are kept."""
-
-MOST_TEXT = 2000
-"""How many characters of an event's text, and of a value of its data, are kept."""
-
-MOST_DATA = 20
-"""How many values of its data are kept."""
+MOST = 1000  # how many events are kept
+MOST_TEXT = 2000  # how many characters of an event's text, and of a value of its data, are kept
+MOST_DATA = 20  # how many values of its data are kept
 
 
 class LoggedEvent(msgspec.Struct, frozen=True):

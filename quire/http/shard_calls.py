@@ -23,11 +23,8 @@ from quire.security import Access, Origin, Security
 from quire.server.cluster.seat import Seat
 from quire.settings import TlsSettings, split_address
 
-CONNECT_LIMIT = 3.0
-"""How long a connection to another process may take, in seconds."""
-
-PIECE = 1 << 16
-"""How many bytes are read at once."""
+CONNECT_LIMIT = 3.0  # how long a connection to another process may take, in seconds
+PIECE = 1 << 16  # how many bytes are read at once
 
 
 class ShardRequest:
@@ -123,8 +120,7 @@ def _context(tls: TlsSettings) -> ssl.SSLContext:
 
 HEADER = "x-quire-relayed"
 
-VALID = 30_000
-"""For how long a signature is valid, in milliseconds: the clocks of the machines may differ by as much."""
+VALID = 30_000  # for how long a signature is valid, in milliseconds: the clocks of the machines may differ by as much
 
 
 class Caller(msgspec.Struct, frozen=True):
@@ -181,17 +177,13 @@ def _signature(secret: bytes, text: str) -> str:
     return hmac.new(secret, b"http " + text.encode(), hashlib.sha256).hexdigest()
 
 
-PART = "x-quire-part"
-"""The header of a request for a part of a list."""
-
-ANSWER_LIMIT = 30.0
-"""How long a shard may take for its part of an answer, in seconds."""
+PART = "x-quire-part"  # the header of a request for a part of a list
+ANSWER_LIMIT = 30.0  # how long a shard may take for its part of an answer, in seconds
 
 _PASSED_ON = ("content-type", "accept")
 _HOP = (b"connection", b"transfer-encoding", b"content-length", b"date", b"keep-alive", b"server")
 
-Reply = tuple[int, bytes]
-"""A status and a content."""
+Reply = tuple[int, bytes]  # a status and a content
 
 
 class ShardCalls:

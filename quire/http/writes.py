@@ -20,8 +20,7 @@ Producer = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PRODUCER_ID,
 Number = Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
 
-CHECKED = 200
-"""Of so many destinations at once the broker looks whether the caller may write to them."""
+CHECKED = 200  # of so many destinations at once the broker looks whether the caller may write to them
 
 ROWS = rows_of("write on the destinations of the rows; to commit or discard them, the id of their producer")
 

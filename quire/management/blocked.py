@@ -144,7 +144,6 @@ def cause_text(broker: "Broker", source: Any) -> str:
 
 
 def consumers(broker: "Broker", source: "Source") -> list[Consumer]:
-    """What is known of the consumers of a queue or a subscription."""
     now, waits = broker.core.clock.monotonic(), Waits(broker, source)
     return [consumer(subscription, now, waits) for subscription in source.subscriptions]
 

@@ -76,7 +76,6 @@ class ConsumerGroupReader:
         )  # fmt: skip
 
     def members(self, group: "Group") -> list[GroupMemberInfo]:
-        """The members of a group, by id."""
         return [self._member(group, status) for status in group.coordinator.members]
 
     def _partition(self, group: "Group", part: "GroupPartition") -> GroupPartitionStatus:
@@ -175,7 +174,6 @@ class ConsumerGroupManagement:
     # Look.
 
     def table(self) -> "Table[Group]":
-        """All consumer groups, by stream and name."""
         return Table(
             lambda: sorted(self._groups.all(), key=lambda g: (g.definition.stream, g.name)), partial(name_of, "group"),
             self.reader.status.columns | {"oldest": self._sampler.age},
@@ -192,7 +190,6 @@ class ConsumerGroupManagement:
 
     @property
     def count(self) -> int:
-        """How many groups there are."""
         return len(self._groups.all())
 
     def readers(self) -> Iterator[ConsumerGroupStatus]:
@@ -203,7 +200,6 @@ class ConsumerGroupManagement:
         return self.reader.details(self._groups.existing(stream, name))
 
     def members(self, stream: str, name: str) -> list[GroupMemberInfo]:
-        """The members of a group, by id."""
         return self.reader.members(self._groups.existing(stream, name))
 
     def lag(self, stream: str, name: str) -> GroupLag:
@@ -237,23 +233,19 @@ class ConsumerGroupManagement:
     def reset(
         self, stream: str, name: str, start: Start, partition: int | None = None, *, dry_run: bool = False
     ) -> list[PartitionChange]:
-        """Have a group go on from a position; as ``group_changes.reset``."""
         return groups_module.reset(self._groups.existing(stream, name), start, partition, dry_run=dry_run)
 
     def shift(
         self, stream: str, name: str, by: int, partition: int | None = None, *, dry_run: bool = False
     ) -> list[PartitionChange]:
-        """Have a group go on so many offsets further on or back; as ``group_changes.shift``."""
         return groups_module.shift(self._groups.existing(stream, name), by, partition, dry_run=dry_run)
 
     def skip(
         self, stream: str, name: str, partition: int | None = None, *, dry_run: bool = False
     ) -> list[PartitionChange]:
-        """Have a group be done with everything; as ``group_changes.skip``."""
         return groups_module.skip(self._groups.existing(stream, name), partition, dry_run=dry_run)
 
     def clone(self, stream: str, name: str, to: str, *, dry_run: bool = False) -> list[PartitionClone]:
-        """Make a group that begins where another one is; as ``group_changes.clone``."""
         return groups_module.clone(self._groups.existing(stream, name), to, dry_run=dry_run)
 
     def delete(self, stream: str, name: str, *, force: bool = False) -> GroupDeleted:

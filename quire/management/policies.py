@@ -51,7 +51,6 @@ class DestinationPolicy(Status, frozen=True):
 
 
 def all_policies(policies: Policies) -> PolicyList:
-    """All policies."""
     base = [
         PolicyValue(key, getattr(policies.base, key), policies.origins.get(key, "default"), text)
         for key, text in _texts().items()

@@ -53,7 +53,6 @@ from quire.resources import (
 
 
 def queue_reader(broker: Broker, sampler: Sampler) -> Reader[QueueStatus]:
-    """Reads what is known of queues."""
     return Reader(
         QueueStatus, name="destination.name", resident_bytes="memory.used", lanes=lambda q: len(q.lanes),
         prioritized=lambda q: len(q.lanes) > 1, consumers=lambda q: len(q.subscriptions),
@@ -221,14 +220,12 @@ class Management:
         )  # fmt: skip
 
     def existing(self, name: str) -> Queue:
-        """The queue of a name."""
         return self.broker.destinations.existing_queue(name)
 
     def queue(self, name: str) -> QueueStatus:
         return self.status(self.broker.destinations.existing_queue(name))
 
     def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
-        """A page of a queue's messages; as ``MessagePages.read``."""
         return self.pages.read(self.broker.destinations.existing_queue(name), after, limit, wanted)
 
     def topology(self, clients: Sequence[Client], focus: str, limit: int) -> TopologyReader:
@@ -243,7 +240,6 @@ class Management:
             return None, None
 
     def lane_count(self) -> int:
-        """How many lanes the destinations have."""
         found = self.broker.destinations
         own = [len(source.lanes) for known in (found.queues, found.topics) for source in known.values()]
         return sum(own) + found.partitions
@@ -269,7 +265,6 @@ class Management:
         return self.status(queue)
 
     def resume(self, name: str) -> QueueStatus:
-        """Let a queue's deliveries go on."""
         queue = self.broker.destinations.existing_queue(name)
         if queue.paused:
             self._set_paused(queue, {})
@@ -289,7 +284,6 @@ class Management:
     # Message groups.
 
     def groups(self, name: str, after: str = "", limit: int = MAX_PAGE) -> GroupPage:
-        """A page of a queue's message groups, by name."""
         check_limit(limit)
         return group_page(self.broker.destinations.existing_queue(name), after, limit)
 
@@ -373,7 +367,6 @@ def _elsewhere(name: str, to: str) -> Destination:
 
 
 def destinations(broker: Broker, kind: DestinationKind, known: Mapping[str, T]) -> list[T]:
-    """The destinations of a kind, by name."""
     return [known[name] for name in broker.destinations.names(kind) if name in known]
 
 

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
 
-STEP = 500
-"""How many scheduled messages are counted in one step."""
+STEP = 500  # how many scheduled messages are counted in one step
 
 
 class SchedulePage(Status, frozen=True):
@@ -66,8 +65,7 @@ def _described(message: ScheduledMessage) -> Scheduled:
     )  # fmt: skip
 
 
-MOST = 1000
-"""How many entries of the index are looked at: the messages of all destinations that expire are in it."""
+MOST = 1000  # how many entries of the index are looked at: the messages of all destinations that expire are in it
 
 _EVER = 1 << 62
 

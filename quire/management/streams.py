@@ -87,7 +87,6 @@ class StreamInfoReader:
             return [_partition(reader, index, lane) for index, lane in enumerate(stream.stored.lanes)]
 
     def offsets(self, stream: "Stream", start: Start | None) -> list[PartitionOffsets]:
-        """What of each partition can be read, and where a start position is in it, all at one moment."""
         now = self._broker.core.clock.now_ms()
         with self._broker.core.store.snapshot() as reader:
             return [
@@ -209,8 +208,7 @@ def _steps(lookup: Lookup, wanted: Wanted, now: int) -> Iterator[list[Found]]:
     return lookup.by_time(wanted.since, until) if wanted.key is None else lookup.by_key(wanted.key, wanted.since, until)
 
 
-MAX_READ_BYTES = 16 << 20
-"""How many bytes of messages one read of a range brings, if one message is not larger."""
+MAX_READ_BYTES = 16 << 20  # how many bytes of messages one read of a range brings, if one message is not larger
 
 
 class StreamRange(Status, frozen=True):
@@ -237,7 +235,6 @@ class StreamManagement:
     # Look.
 
     def table(self) -> "Table[Stream]":
-        """All streams."""
         return Table(
             lambda: destinations(self._broker, DestinationKind.STREAM, self._broker.destinations.streams),
             name_of_destination, self.reader.status.columns,
@@ -253,11 +250,9 @@ class StreamManagement:
         return self.reader.details(self.existing(name))
 
     def offsets(self, name: str, start: Start | None = None) -> list[PartitionOffsets]:
-        """What of each partition can be read, all at one moment; as ``StreamInfoReader.offsets``."""
         return self.reader.offsets(self.existing(name), start)
 
     def existing(self, name: str) -> "Stream":
-        """The stream of a name."""
         return self._broker.destinations.existing_stream(name)
 
     # Change.
@@ -340,7 +335,6 @@ class StreamManagement:
         return lanes[partition]
 
     def _first(self, lane: int, start: str) -> tuple[int, int]:
-        """Where a read begins, and the partition's end. An offset stands for itself, even if its message is gone."""
         with self._broker.core.store.snapshot() as reader:
             position = Start.parse(f"offset={start}" if start.isdecimal() else start)
             end = extent(reader, lane).end

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from quire.management.sampling import Sampler
 
 
-STEP = 500
-"""How many entries one step looks at: a millisecond, about."""
+STEP = 500  # how many entries one step looks at: a millisecond, about
 
 S = TypeVar("S")
 K = TypeVar("K", bound=Status)
@@ -173,7 +172,6 @@ class Reader(Generic[K]):
         self.columns = {field.sort: _ordered(reads[name]) for name, field in fields(kind).items() if field.sort}
 
     def __call__(self, thing: Any) -> K:
-        """What is known of a thing now."""
         known = dict(zip(self._names, self._plain(thing), strict=True))
         return self._kind(**known, **{name: read(thing) for name, read in self._functions.items()})
 
@@ -194,7 +192,6 @@ def rates(sampler: "Sampler") -> dict[str, Callable[[Any], float]]:
 
 
 def concerned(sampler: "Sampler") -> Callable[[Any], bool]:
-    """Whether something needs attention."""
     return lambda source: (known := sampler.of(source)) is not None and bool(known.concern)
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 def topic_reader(broker: "Broker", sampler: Sampler) -> Reader[TopicStatus]:
-    """Reads what is known of topics."""
     now = broker.core.clock.monotonic
     return Reader(
         TopicStatus, name="destination.name", resident_bytes="memory.used", prioritized=lambda t: len(t.lanes) > 1,
@@ -50,7 +49,6 @@ def topic_reader(broker: "Broker", sampler: Sampler) -> Reader[TopicStatus]:
 
 
 def durable_reader(broker: "Broker", sampler: Sampler) -> Reader[DurableStatus]:
-    """Reads what is known of durable subscriptions."""
     now_ms = broker.core.clock.now_ms
     definition = {name: f"definition.{name}" for name in ("client_id", "name", "topic", "selector", "no_local")}
     return Reader(
@@ -101,7 +99,6 @@ class TopicManagement:
     # Topics.
 
     def table(self) -> "Table[Topic]":
-        """All topics but temporary ones."""
         return Table(
             lambda: destinations(self._broker, DestinationKind.TOPIC, self._broker.destinations.topics),
             name_of_destination, self.status.columns,
@@ -129,7 +126,6 @@ class TopicManagement:
     # Durable subscriptions.
 
     def durable_table(self) -> Table[DurableSubscription]:
-        """All durable subscriptions, by client id and name."""
         return Table(
             lambda: sorted(self._broker.durables, key=lambda d: d.key), partial(name_of, "durable"),
             self.durable_status.columns | {"oldest": self._sampler.age},
@@ -177,5 +173,4 @@ class TopicManagement:
         return MessageTransfer(self._broker, self._broker.durables.existing(client_id, name), choice, counts=counts)
 
     def existing_durable(self, client_id: str, name: str) -> DurableSubscription:
-        """The durable subscription of a client id and a name."""
         return self._broker.durables.existing(client_id, name)

@@ -120,21 +120,14 @@ class Graph:
         self.edges[key] = edge
 
     def topology(self, left_out: int) -> Topology:
-        """The picture."""
         return Topology(list(self.nodes.values()), list(self.edges.values()), left_out)
 
 
-STEP = 500
-"""How many destinations one step looks at."""
+STEP = 500  # how many destinations one step looks at
+CLIENTS = 50  # how many connections one step looks at
+MOST_CONSUMERS = 1000  # how many consumers of one destination are looked at
 
-CLIENTS = 50
-"""How many connections one step looks at."""
-
-MOST_CONSUMERS = 1000
-"""How many consumers of one destination are looked at."""
-
-Place = tuple[str, str]
-"""A destination: kind and name."""
+Place = tuple[str, str]  # a destination: kind and name
 
 
 class TopologyReader:

@@ -25,7 +25,6 @@ from quire.resources import ConnectedConsumer, Connection, Prepared
 
 
 async def build(page: Page) -> None:
-    """Build the list of connections."""
     links = {"address": lambda one: page.link("/consumers", search=one["address"])}
     columns = columns_of(Connection, links, state=_state)
     with page.frame("Connections", "connections") as head:
@@ -40,7 +39,6 @@ async def build(page: Page) -> None:
 
 
 async def build_consumers(page: Page) -> None:
-    """Build the list of consumers."""
     crumbs = [("Connections", page.link("/connections"))]
     links = {"destination": lambda one: destination_link(page, one["destination"]) or page.link("/consumers")}
     consumer = consumer_columns(page)
@@ -68,7 +66,6 @@ def _state(connection: Entry) -> tuple[str, Tone]:
 
 
 async def build_schedule(page: Page) -> None:
-    """Build it."""
     columns = [
         text_column("id", "Id"),
         Column("destination", "Destination", lambda one: shown.text(one["destination"]), is_text=True,
@@ -101,7 +98,6 @@ async def _cancel(page: Page, table: CursorTable, entry: Entry) -> None:
 
 
 async def build_transactions(page: Page) -> None:
-    """Build it."""
     with page.frame("Prepared transactions", "transactions"):
         table = ServerTable(
             page, "transactions", columns_of(Prepared), path="/xa", sort="-age", search="Search transactions",

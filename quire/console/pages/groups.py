@@ -78,7 +78,6 @@ def _told(effect: dict[str, Any]) -> str:
 
 
 async def build_list(page: Page) -> None:
-    """Build the list."""
     links = {
         "stream": lambda group: page.link("/stream", name=group["stream"]),
         "name": lambda group: page.link("/group", stream=group["stream"], name=group["name"]),
@@ -94,7 +93,6 @@ async def build_list(page: Page) -> None:
 
 
 async def build(page: Page) -> None:
-    """Build the page of one group."""
     stream, name = page.query.get("stream", ""), page.query.get("name", "")
     path = path_of("groups", stream, name)
     group, may = await page.get(path), await page.rights("stream", stream)

@@ -11,11 +11,8 @@ from quire.console.plot import Line, Plots
 from quire.console.tables import LocalTable, columns_of
 from quire.resources import HeldProducer
 
-REFRESH = 2.0
-"""How often the numbers are asked for, in seconds."""
-
-NEAR = 0.9
-"""From this part of a limit on, its use is shown as a trouble."""
+REFRESH = 2.0  # how often the numbers are asked for, in seconds
+NEAR = 0.9  # from this part of a limit on, its use is shown as a trouble
 
 PLOTS = [
     ("Messages per second", [Line("in", "in", IN), Line("out", "out", OUT)]),
@@ -57,7 +54,6 @@ class _Overview:
             )  # fmt: skip
 
     def show(self, now: dict[str, Any]) -> None:
-        """Show the numbers of now."""
         tiles, oldest = self.tiles, now["oldest"]
         tiles.show("Rate in", shown.rate(now["in_rate"]))
         tiles.show("Rate out", shown.rate(now["out_rate"]))

@@ -46,7 +46,6 @@ def send_button(page: Page, kind: str, name: str, may: Collection[str]) -> None:
 
 
 def delete_action(kind: str, name: str, what_goes: str) -> Action:
-    """Deletes the destination, by force."""
     effect, path = f"messages are removed for good, {what_goes}", path_of(f"{kind}s", name)
     return Action("Delete", f"{kind} {shown.text(name, 60)}", "DELETE", path, effect, query={"force": True})
 
@@ -65,7 +64,6 @@ FILTERS = {
 
 
 def state(queue: Entry) -> tuple[str, Tone]:
-    """How a queue is, in a word or two, and what that means."""
     if queue["paused"]:
         return "paused", "warn"
     if queue["producers_held"]:
@@ -80,7 +78,6 @@ def state(queue: Entry) -> tuple[str, Tone]:
 
 
 async def build_list(page: Page) -> None:
-    """Build it."""
     with page.frame("Queues", "queues") as head:
         with head:
             create_button(page, "queue")
@@ -91,8 +88,7 @@ async def build_list(page: Page) -> None:
         await table.load()
 
 
-HARMLESS = {"nothing-waits", "no-pull", "stand-by"}
-"""Causes that are as they should be."""
+HARMLESS = {"nothing-waits", "no-pull", "stand-by"}  # causes that are as they should be
 
 
 def consumer_columns(page: Page) -> list[Column]:
@@ -117,7 +113,6 @@ SELECTION = (
 
 
 async def build(page: Page) -> None:
-    """Build it."""
     name = page.query.get("name", "")
     path = path_of("queues", name)
     queue, may = await page.get(path), await page.rights("queue", name)
@@ -149,7 +144,6 @@ def _look(page: Page) -> Look:
 
 
 def _why(queue: dict[str, Any]) -> str:
-    """Why messages or producers wait, in words."""
     parts = []
     if blocked := queue["blocked"]:
         parts.append(f"Messages wait: {shown.words(blocked['cause'])}, for {shown.span(blocked.get('age_seconds'))}.")
@@ -161,7 +155,6 @@ def _why(queue: dict[str, Any]) -> str:
 
 
 def _actions(name: str, path: str) -> list[Action]:
-    """What goes in two steps."""
     subject = f"queue {shown.text(name, 60)}"
     to = Field("to", "To", hint="A queue, or topic://NAME", is_required=True)
     back = Field("to", "To", hint="Empty: the destination that each came from")

@@ -20,7 +20,6 @@ from quire.resources import PartitionStatus, StreamDetails, StreamGroup, StreamP
 
 
 async def build_list(page: Page) -> None:
-    """Build the list."""
     columns = columns_of(StreamStatus, {"name": lambda stream: page.link("/stream", name=stream["name"])})
     with page.frame("Streams", "streams") as head:
         with head:
@@ -33,7 +32,6 @@ async def build_list(page: Page) -> None:
 
 
 async def build(page: Page) -> None:
-    """Build the page of one stream."""
     name = page.query.get("name", "")
     path = path_of("streams", name)
     stream, may = await page.get(path), await page.rights("stream", name)

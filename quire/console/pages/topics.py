@@ -23,7 +23,6 @@ from quire.resources import DurableStatus, TopicStatus, TopicSubscriptionStatus
 
 
 async def build_list(page: Page) -> None:
-    """Build the list."""
     links = {"name": lambda topic: page.link("/topic", name=topic["name"])}
     columns = columns_of(TopicStatus, links, state=_state)
     with page.frame("Topics", "topics") as head:
@@ -38,7 +37,6 @@ async def build_list(page: Page) -> None:
 
 
 async def build(page: Page) -> None:
-    """Build the page of one topic."""
     name = page.query.get("name", "")
     path = path_of("topics", name)
     topic, may = await page.get(path), await page.rights("topic", name)
@@ -82,7 +80,6 @@ def _look(page: Page) -> Look:
 
 
 async def build_durables(page: Page) -> None:
-    """Build the list."""
     links = {
         "name": lambda durable: page.link("/durable", client=durable["client_id"], name=durable["name"]),
         "topic": lambda durable: page.link("/topic", name=durable["topic"]),
@@ -98,7 +95,6 @@ async def build_durables(page: Page) -> None:
 
 
 async def build_durable(page: Page) -> None:
-    """Build the page of one durable subscription."""
     client, name = page.query.get("client", ""), page.query.get("name", "")
     path = path_of("durables", client, name)
     durable = await page.get(path)
