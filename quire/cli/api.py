@@ -32,15 +32,10 @@ DEFAULT_DATA = "data"  # where a broker has its data that was started without a 
 
 
 class Login(NamedTuple):
-    """What a broker is shown; nothing of it while there are no users.
+    """What a broker is shown; nothing of it while there are no users."""
 
-    Attributes:
-        user: the name; empty with a token.
-        passcode: the password, or the token.
-    """
-
-    user: str = ""
-    passcode: str = ""
+    user: str = ""  # the name; empty with a token
+    passcode: str = ""  # the password, or the token
 
     def __repr__(self) -> str:
         return f"Login({self.user!r})"
@@ -60,7 +55,6 @@ def find_login(
     """As the options say, else the environment; else, on the machine of the broker, as its file says.
 
     Args:
-        url: the broker's HTTP API.
         data: the data directory that the user named.
         user: the name; its password comes from the file, or a person types it.
         password_file: a file with the password, ``-`` for standard input.

@@ -93,8 +93,6 @@ class Examination:
     """Examines the place of one broker.
 
     Args:
-        settings: the broker's.
-        clock: the machine's.
         file: the settings file; None for none.
     """
 

@@ -71,8 +71,6 @@ def screen(found: dict[str, Any], url: str, trouble: str = "") -> RenderableType
     """The whole screen.
 
     Args:
-        found: what the broker told.
-        url: where it told it.
         trouble: why it told nothing this time; empty if it did.
     """
     overview = found["overview"]

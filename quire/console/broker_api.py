@@ -18,13 +18,11 @@ class ConsoleTls(NamedTuple):
     """What a console encrypts with.
 
     Attributes:
-        certificate: the file with its certificate, PEM; empty: browsers connect without TLS.
-        key: the file with the key of the certificate; empty: the same file.
         pinned: the file with the certificate of the broker, whatever its names; empty: as other clients trust brokers.
     """
 
-    certificate: str = ""
-    key: str = ""
+    certificate: str = ""  # the file with its certificate, PEM; empty: browsers connect without TLS
+    key: str = ""  # the file with the key of the certificate; empty: the same file
     pinned: str = ""
 
     @property
@@ -97,11 +95,8 @@ class BrokerApi:
         """Make one call below ``/api/v1``; what is None of the query is left out.
 
         Args:
-            method: GET, POST, PUT or DELETE.
             path: the path, its names percent-encoded (``path_of``).
             authorization: the header Authorization.
-            body: what is sent as JSON.
-            query: what comes after the question mark.
 
         Raises:
             LoginNeeded: the broker does not know who calls.

@@ -28,7 +28,6 @@ class Console:
 
     Args:
         urls: where the APIs are; the first one is shown at first.
-        clock: the time.
         transport: what carries the requests to the brokers; tests give their own.
         tls: what calls of ``https://`` APIs are made with.
     """

@@ -27,26 +27,18 @@ class Action:
     """Something an operator may do to one thing.
 
     Attributes:
-        verb: what it does, in a word: it is on the button.
-        subject: what it is done to, as the user reads it: ``queue orders``.
-        method: of the request.
-        path: of the request.
         effect: says what becomes of that many messages, after the number: ``messages are removed``.
-        query: of the request.
-        body: parts of the request's body that no field has.
-        fields: what the user may say to it.
-        warning: what to know beforehand.
     """
 
-    verb: str
-    subject: str
+    verb: str  # what it does, in a word: it is on the button
+    subject: str  # what it is done to, as the user reads it: ``queue orders``
     method: str
     path: str
     effect: str = "messages are removed"
     query: dict[str, object] = field(default_factory=dict)
-    body: dict[str, Any] | None = None
-    fields: Sequence[Field] = ()
-    warning: str = ""
+    body: dict[str, Any] | None = None  # parts of the request's body that no field has
+    fields: Sequence[Field] = ()  # what the user may say to it
+    warning: str = ""  # what to know beforehand
 
 
 class ActionDialog:
@@ -161,16 +153,7 @@ def _progress(operation: dict[str, Any], bar: ui.linear_progress, text: Any) -> 
 
 
 class FormDialog:
-    """Asks for some fields and makes one request of them.
-
-    Args:
-        page: where it is.
-        title: what is done.
-        verb: what the button says.
-        fields: what the user says.
-        send: makes the request.
-        after: what follows its answer.
-    """
+    """Asks for some fields and makes one request of them."""
 
     def __init__(
         self, page: Page, title: str, verb: str, fields: Sequence[Field],
@@ -215,49 +198,30 @@ PLOTS = [
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A table on the page.
+    """A table on the page."""
 
-    Attributes:
-        title: above it.
-        columns: its columns.
-        entries: finds its entries in the answer.
-        empty: what is said where there is none.
-    """
-
-    title: str
+    title: str  # above it
     columns: Sequence[Column]
-    entries: Callable[[Entry], Sequence[Entry]]
-    empty: str = "None."
+    entries: Callable[[Entry], Sequence[Entry]]  # finds its entries in the answer
+    empty: str = "None."  # what is said where there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one kind of thing is shown.
+    """How one kind of thing is shown."""
 
-    Attributes:
-        kind: the resource; its tiles and facts follow from that.
-        state: a word for its state.
-        why: more about that state.
-        of: its kind in the history of the API, if it has one.
-        parts: the tables.
-        tiles: more of the numbers that matter most.
-    """
-
-    kind: type[Status]
-    state: Callable[[Entry], tuple[str, Tone]]
-    why: Callable[[Entry], str] = lambda entry: ""
-    of: str | None = None
-    parts: Sequence[Part] = ()
-    tiles: Mapping[str, Show] = field(default_factory=dict)
+    kind: type[Status]  # the resource; its tiles and facts follow from that
+    state: Callable[[Entry], tuple[str, Tone]]  # a word for its state
+    why: Callable[[Entry], str] = lambda entry: ""  # more about that state
+    of: str | None = None  # its kind in the history of the API, if it has one
+    parts: Sequence[Part] = ()  # the tables
+    tiles: Mapping[str, Show] = field(default_factory=dict)  # more of the numbers that matter most
 
 
 class Detail:
     """The content of such a page.
 
     Args:
-        page: where it is.
-        look: how it is shown.
-        path: where the API has it.
         name: its name in the history.
     """
 

@@ -89,22 +89,16 @@ class Field:
     """One field.
 
     Attributes:
-        name: its name in the request.
-        label: what it is for.
         kind: how it is filled in; ``words`` are a list, written with spaces.
-        hint: what may be written, or an example.
-        value: what it has at first.
-        choices: the choices of a ``choice``.
-        is_required: whether it may not be empty.
     """
 
-    name: str
-    label: str
+    name: str  # its name in the request
+    label: str  # what it is for
     kind: Literal["text", "area", "number", "switch", "choice", "password", "words"] = "text"
-    hint: str = ""
-    value: Any = None
-    choices: Sequence[str] = ()
-    is_required: bool = False
+    hint: str = ""  # what may be written, or an example
+    value: Any = None  # what it has at first
+    choices: Sequence[str] = ()  # the choices of a ``choice``
+    is_required: bool = False  # whether it may not be empty
 
 
 class Form:

@@ -112,14 +112,9 @@ class Guard:
     """The ASGI application that the server runs.
 
     Args:
-        app: the pages.
         brokers: the brokers, by their keys; the first one is meant where a link names none.
-        sessions: who is logged in.
-        access: how a user is made known to a broker.
-        pages: the paths of the pages.
         static: how the paths of files begin.
         clients: how many pages are open.
-        host: the host that the console listens on.
         allow_open: whether brokers without users are shown although the host is not loopback.
         names: the names of the console, separated by spaces. They count where a broker without users is shown.
     """

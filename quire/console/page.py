@@ -80,15 +80,7 @@ _THEMES = {
 
 
 class Frame:
-    """The top bar and the navigation of one page.
-
-    Args:
-        here: the entry of the navigation that the page belongs to.
-        link: makes the link to a page.
-        caller: the user.
-        brokers: the names of all brokers.
-        preferences: what the user has chosen to see.
-    """
+    """The top bar and the navigation of one page."""
 
     def __init__(
         self, here: str, link: Callable[[str], str], caller: Caller, brokers: Sequence[str], preferences: Preferences
@@ -172,8 +164,6 @@ class Page:
 
     Args:
         brokers: all brokers of the console, by their keys.
-        pollers: what asks them.
-        request: the request for the page.
     """
 
     def __init__(self, brokers: Mapping[str, BrokerApi], pollers: Pollers, request: Request) -> None:
@@ -238,7 +228,6 @@ class Page:
 
         Args:
             title: what the page is about; text of clients is fine.
-            here: the entry of the navigation it belongs to.
             crumbs: the pages above it: texts and links.
         """
         ui.page_title(f"{shown.text(title, 60)} · Quire")
@@ -328,7 +317,6 @@ def subject_link(page: Page, kind: str, name: str | None) -> str | None:
     """The page about a thing, by its kind and name as the API has them; None if there is none.
 
     Args:
-        page: where the link is.
         kind: ``queue``, ``topic``, ``stream``, ``durable``, ``group`` or ``broker``.
         name: its name: ``CLIENT/NAME`` of a durable subscription, ``STREAM/GROUP`` of a group.
     """

@@ -47,10 +47,7 @@ class Plots:
     """The plots of one object, over a span that the user chooses.
 
     Args:
-        page: where they are.
         of: the kind of object in the API: ``broker``, ``queue``.
-        name: its name.
-        plots: titles and lines.
     """
 
     def __init__(self, page: Page, of: str, name: str | None, plots: list[tuple[str, list[Line]]]) -> None:

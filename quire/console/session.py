@@ -26,7 +26,6 @@ class Caller:
     """One user of one broker: every call of a page is made as this user.
 
     Args:
-        api: the broker.
         authorization: the header that says who it is; None while the broker has no users.
         who: what the broker says of the user (``GET /whoami``).
         token: the id of the token that the console has made, to revoke it; empty for none.
@@ -64,7 +63,6 @@ class Sessions:
     """All sessions.
 
     Args:
-        clock: the time.
         ended: told of each session that ends.
     """
 

@@ -47,29 +47,17 @@ Verbs = Callable[[Entry], Mapping[str, Verb]]  # what may be done with an entry:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """One column."""
 
-    Attributes:
-        name: its name, which is that of the order too.
-        label: its title.
-        show: makes the text of an entry.
-        sorts: whether the broker can sort by it.
-        is_text: whether it is text, on the left; numbers are on the right.
-        is_shown: whether it is shown until the user chooses.
-        wraps: whether long text goes on in the next line.
-        link: makes a link of an entry.
-        tone: what the value means.
-    """
-
-    name: str
+    name: str  # its name, which is that of the order too
     label: str
-    show: Callable[[Entry], str]
-    sorts: bool = True
-    is_text: bool = False
-    is_shown: bool = True
-    wraps: bool = False
-    link: Link | None = None
-    tone: Callable[[Entry], Tone] | None = None
+    show: Callable[[Entry], str]  # makes the text of an entry
+    sorts: bool = True  # whether the broker can sort by it
+    is_text: bool = False  # whether it is text, on the left; numbers are on the right
+    is_shown: bool = True  # whether it is shown until the user chooses
+    wraps: bool = False  # whether long text goes on in the next line
+    link: Link | None = None  # makes a link of an entry
+    tone: Callable[[Entry], Tone] | None = None  # what the value means
 
 
 def column(field: Field, link: Link | None = None) -> Column:
@@ -87,7 +75,6 @@ def columns_of(
     """The columns of a resource, first those that are shown until the user chooses.
 
     Args:
-        kind: the resource.
         links: what makes the links of fields.
         own: the columns of fields that a page makes itself.
         state: tells the state of an entry in a word or two, and what it means; that stands behind the names.
@@ -197,10 +184,8 @@ class RowTable:
     """A table with rows that the page gives it.
 
     Args:
-        columns: its columns.
         empty: what is said where there is nothing.
         identity: the field of an entry that tells it from the others.
-        sorts: whether the user can sort.
     """
 
     def __init__(
@@ -258,9 +243,7 @@ class ServerTable:
     """A table of a list of the API.
 
     Args:
-        page: where it is.
         name: where the entries are in the answer, and what the columns are remembered by.
-        columns: all columns there are.
         path: the path of the list; empty for the name.
         sort: the order at first, as the API has it: ``-depth``.
         filters: words for ``only``, each with what it says to the user.
@@ -409,9 +392,6 @@ class CursorTable:
     """A table whose pages follow one another.
 
     Args:
-        page: where it is.
-        columns: its columns.
-        path: the path of the list.
         key: where the entries are in the answer.
         empty: what is said where there is nothing.
         identity: the field of an entry that tells it from the others.

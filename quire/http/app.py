@@ -45,11 +45,7 @@ def encoded_document() -> bytes:
 
 
 class Application:
-    """The ASGI application of one broker.
-
-    Args:
-        seat: its place in a cluster; None if it has none.
-    """
+    """The ASGI application of one broker."""
 
     def __init__(self, service: Service, seat: Seat | None = None) -> None:
         self._service = service

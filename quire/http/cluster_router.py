@@ -190,7 +190,6 @@ class ListJoin:
 
     Args:
         entries: the name of the entries in the page.
-        query: which part of the list is wanted.
     """
 
     def __init__(self, entries: str, query: TableQuery) -> None:
@@ -246,11 +245,7 @@ class JoinedMetrics:
         self._families: dict[bytes, list[bytes]] = {}  # by the lines of their heads
 
     def add(self, shard: str, text: bytes) -> Iterator[None]:
-        """Take the metrics of a shard, in steps.
-
-        Args:
-            shard: the value of the label.
-        """
+        """Take the metrics of a shard, in steps."""
         label = f'shard="{shard}"'.encode()
         for number, line in enumerate(text.splitlines(), 1):
             if line.startswith(b"# HELP "):

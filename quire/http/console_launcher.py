@@ -37,7 +37,6 @@ class ConsoleLauncher:
     """The console of one broker.
 
     Args:
-        settings: those of the broker.
         module: what is run; tests run something smaller.
     """
 

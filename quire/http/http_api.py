@@ -84,7 +84,6 @@ class HttpApi:
 
     Args:
         also: further sockets where it is served.
-        seat: its place in a cluster; None if it has none.
     """
 
     _service: Service

@@ -31,13 +31,7 @@ class ShardRequest:
     """A request and its answer, on a connection of its own. To be used with ``async with``, which closes it.
 
     Args:
-        shard: which shard is asked.
         address: where its process takes requests.
-        tls: how processes reach each other.
-
-    Attributes:
-        status: of the answer.
-        headers: of the answer.
     """
 
     def __init__(self, shard: int, address: str, tls: TlsSettings) -> None:
@@ -124,23 +118,14 @@ VALID = 30_000  # for how long a signature is valid, in milliseconds: the clocks
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who has made a request at another process, and for which shard and target it is.
+    """Who has made a request at another process, and for which shard and target it is."""
 
-    Attributes:
-        user: as whom it logged in; empty while there are no users.
-        roles: its roles that count.
-        address: where it comes from.
-        at: when, in milliseconds since the epoch.
-        shard: which shard is to answer.
-        request: method and target.
-    """
-
-    user: str
-    roles: list[str]
-    address: str
-    at: int
-    shard: int
-    request: str
+    user: str  # as whom it logged in; empty while there are no users
+    roles: list[str]  # its roles that count
+    address: str  # where it comes from
+    at: int  # when, in milliseconds since the epoch
+    shard: int  # which shard is to answer
+    request: str  # method and target
 
 
 def signed(seat: Seat, clock: Clock, access: Access, shard: int, request: str) -> str:
@@ -187,11 +172,7 @@ Reply = tuple[int, bytes]  # a status and a content
 
 
 class ShardCalls:
-    """Makes calls.
-
-    Args:
-        tls: how processes reach each other.
-    """
+    """Makes calls."""
 
     def __init__(self, seat: Seat, clock: Clock, tls: TlsSettings) -> None:
         self._seat = seat

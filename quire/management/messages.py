@@ -96,11 +96,7 @@ class Places:
 
     Args:
         to: where all go, as a destination header says it; None for where each came from: only dead letters go there.
-        redrives: whether they are dead letters no more then.
         counts: whether they only are to be counted.
-
-    Attributes:
-        kept: how many messages stay since they may not be brought where they came from.
     """
 
     def __init__(
@@ -320,11 +316,7 @@ class MessagePages:
         """A page of messages, including those in flight; shorter for large messages, a selector or an id.
 
         Args:
-            source: the queue or the durable subscription.
             after: the ``next`` of the page before; None for the first one.
-            limit: how many messages at the most.
-            wanted: only messages that this selector matches.
-            id: only the message with this message id.
             preview: how many bytes of a body are shown; None for all.
         """
         check_limit(limit)

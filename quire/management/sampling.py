@@ -203,8 +203,6 @@ class Sampled:
         """Take what the counters say now. Whether anything has left, or the depth fell: another message may be first.
 
         Args:
-            counts: the counters.
-            now: the time on the monotonic clock.
             elapsed: how many seconds ago they were read before; 0 if this is the first time.
         """
         entered, left, depth = counts

@@ -32,23 +32,14 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[S]):
-    """One list.
+    """One list."""
 
-    Attributes:
-        entries: gives all entries, in the order that the list has without a column.
-        name: the name of an entry: what is searched, and where the next page begins.
-        columns: by what the list can be sorted, and how an entry's value is read.
-        only: the words that choose among the entries.
-        is_ordered: whether that is the order of their names; then a page may begin behind a name.
-        is_visible: whether the caller may see an entry; None if all may be seen.
-    """
-
-    entries: Callable[[], Sequence[S]]
-    name: Callable[[S], str]
-    columns: Mapping[str, Callable[[S], Any]]
-    only: Mapping[str, Callable[[S], bool]]
-    is_ordered: bool = False
-    is_visible: Callable[[S], bool] | None = None
+    entries: Callable[[], Sequence[S]]  # gives all entries, in the order that the list has without a column
+    name: Callable[[S], str]  # the name of an entry: what is searched, and where the next page begins
+    columns: Mapping[str, Callable[[S], Any]]  # by what the list can be sorted, and how an entry's value is read
+    only: Mapping[str, Callable[[S], bool]]  # the words that choose among the entries
+    is_ordered: bool = False  # whether that is the order of their names; then a page may begin behind a name
+    is_visible: Callable[[S], bool] | None = None  # whether the caller may see an entry; None if all may be seen
 
 
 class Selection(Generic[S]):
@@ -159,7 +150,6 @@ class Reader(Generic[K]):
     """Reads the status of things of one kind: a field is the attribute of its name, or what is given for it.
 
     Args:
-        kind: the status.
         given: for fields that are no attribute of their name, its path, or a function of the thing.
     """
 

@@ -136,12 +136,9 @@ class TopologyReader:
     Args:
         focus: the destination whose picture it is; empty for the busiest ones.
         limit: how many destinations are shown, and how many clients on each side.
-
-    Attributes:
-        result: the picture, when it is done.
     """
 
-    result: Topology
+    result: Topology  # the picture, when it is done
 
     def __init__(self, broker: "Broker", sampler: "Sampler", clients: Sequence[Client], focus: str, limit: int) -> None:
         self._broker = broker

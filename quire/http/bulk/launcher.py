@@ -104,11 +104,7 @@ class BulkProcess:
 
 
 class Launcher:
-    """The bulk server of one broker: some processes, each of which can answer everything.
-
-    Attributes:
-        readers: who may read.
-    """
+    """The bulk server of one broker: some processes, each of which can answer everything."""
 
     def __init__(self, store: str, settings: Settings) -> None:
         self.readers = Readers()

@@ -123,7 +123,6 @@ class Rights:
     """What each reader may read.
 
     Args:
-        secret: what signs the tokens.
         ask: puts a question to the broker, which answers by ``answered``.
 
     Attributes:
