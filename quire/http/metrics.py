@@ -222,8 +222,8 @@ class Totals:
             Family("quire_queues_blocked", "gauge", "Blocked queues, by cause.", lambda _: self._blocked_samples()),
             Family("quire_groups_lag_messages", "gauge", "Lag of all consumer groups of a stream.",
                    lambda _: [(labelled(stream=stream), lag) for stream, lag in self._lags.items()]),
-            Family("quire_groups_left_out", "gauge", "Consumer groups without metrics of their own.",
-                   lambda _: [("", omitted["group"])]),
+            _gauge("quire_groups_left_out", "Consumer groups without metrics of their own.",
+                   lambda _: omitted["group"]),
             Family("quire_metrics_omitted", "gauge", "Destinations and groups without metrics of their own, by kind.",
                    lambda _: [(labelled(kind=kind), count) for kind, count in omitted.items()]),
         ]  # fmt: skip
@@ -236,18 +236,18 @@ class Totals:
 _PROC = Path("/proc/self")
 
 
-def _service_gauge(name: str, text: str, value: Callable[[Service], float | None]) -> Family[Service]:
+def _gauge(name: str, text: str, value: Callable[[T], float | None]) -> Family[T]:
     """A gauge; absent where its value is None."""
 
-    def samples(service: Service) -> Samples:
-        known = value(service)
+    def samples(thing: T) -> Samples:
+        known = value(thing)
         return [] if known is None else [("", known)]
 
     return Family(name, "gauge", text, samples)
 
 
-def _service_counter(name: str, text: str, value: Callable[[Service], float]) -> Family[Service]:
-    return Family(f"{name}_total", "counter", text, lambda service: [("", value(service))])
+def _counter(name: str, text: str, value: Callable[[T], float]) -> Family[T]:
+    return Family(f"{name}_total", "counter", text, lambda thing: [("", value(thing))])
 
 
 def _open_files(_service: Service) -> float | None:
@@ -275,32 +275,31 @@ def _cpu_seconds(_service: Service) -> float:
 
 
 PROCESS_FAMILIES: list[Family[Service]] = [
-    _service_gauge("process_open_fds", "Open files of the broker's process, connections included.", _open_files),
-    _service_gauge("process_max_fds", "Limit of open files.", lambda _: resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-    _service_gauge("process_resident_memory_bytes", "Memory of the process in bytes.", _resident_bytes),
-    _service_counter("process_cpu_seconds", "Processor time of the process in seconds.", _cpu_seconds),
-    _service_gauge("process_start_time_seconds", "When the broker started, in seconds since the epoch.",
-           lambda service: service.started_at / 1000),
+    _gauge("process_open_fds", "Open files of the broker's process, connections included.", _open_files),
+    _gauge("process_max_fds", "Limit of open files.", lambda _: resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+    _gauge("process_resident_memory_bytes", "Memory of the process in bytes.", _resident_bytes),
+    _counter("process_cpu_seconds", "Processor time of the process in seconds.", _cpu_seconds),
+    _gauge("process_start_time_seconds", "When the broker started, in seconds since the epoch.",
+           lambda s: s.started_at / 1000),
 ]  # fmt: skip
 
-STANDBY: Family[Service] = _service_gauge(
+STANDBY: Family[Service] = _gauge(
     "quire_standby", "1 while the broker waits for its store; it has few other metrics then.",
     lambda service: not service.uses_store,
 )  # fmt: skip
 
 SERVICE_FAMILIES: list[Family[Service]] = [
     STANDBY,
-    _service_gauge("quire_store_lease_seconds",
+    _gauge("quire_store_lease_seconds",
            "Until the lease of the store runs out; negative while the database server does not answer.", _lease),
-    _service_counter("quire_connections_opened", "Connections that clients opened, those that ended included.",
-             lambda service: service.connections_opened),
-    _service_gauge("quire_loop_lag_seconds", "How late the event loop was at most in the last 30 seconds.",
-           lambda service: service.ticker.lag.longest(service.clock.monotonic())),
-    _service_gauge("quire_backup_age_seconds", "Time since the newest backup, or since the broker started without one.",
-           lambda service: service.backups.age_seconds),
-    _service_gauge("quire_backup_last_seconds", "How long the last backup took.",
-           lambda service: service.backups.last_seconds),
-    _service_counter("quire_backup_failures", "Backups that failed.", lambda service: service.backups.failures),
+    _counter("quire_connections_opened", "Connections that clients opened, those that ended included.",
+             lambda s: s.connections_opened),
+    _gauge("quire_loop_lag_seconds", "How late the event loop was at most in the last 30 seconds.",
+           lambda s: s.ticker.lag.longest(s.clock.monotonic())),
+    _gauge("quire_backup_age_seconds", "Time since the newest backup, or since the broker started without one.",
+           lambda s: s.backups.age_seconds),
+    _gauge("quire_backup_last_seconds", "How long the last backup took.", lambda s: s.backups.last_seconds),
+    _counter("quire_backup_failures", "Backups that failed.", lambda s: s.backups.failures),
 ]  # fmt: skip
 
 
@@ -381,14 +380,6 @@ def _gathered(statuses: Iterator[Status], *takers: Callable[[Status], None]) -> 
             yield b""
 
 
-def _gauge(name: str, text: str, value: Callable[[Broker], float]) -> Family[Broker]:
-    return Family(name, "gauge", text, lambda broker: [("", value(broker))])
-
-
-def _counter(name: str, text: str, value: Callable[[Broker], float]) -> Family[Broker]:
-    return Family(f"{name}_total", "counter", text, lambda broker: [("", value(broker))])
-
-
 def _turns(broker: Broker) -> Samples:
     counts = list(accumulate(broker.core.meter.counts))
     for bound, count in zip([*map(str, BOUNDS), "+Inf"], counts, strict=True):
@@ -419,12 +410,9 @@ def _undecided(broker: Broker) -> list[float]:
 
 
 _SECURITY: list[Family[Security]] = [
-    Family("quire_users", "gauge", "Users; without any, clients need no login.",
-           lambda security: [("", len(security.accounts.users))]),
-    Family("quire_logins_failed_total", "counter", "Failed logins.",
-           lambda security: [("", security.guesses.failed_total)]),
-    Family("quire_audit_dropped_lines_total", "counter", "Lines that the audit log lost.",
-           lambda security: [("", security.audit.dropped)]),
+    _gauge("quire_users", "Users; without any, clients need no login.", lambda s: len(s.accounts.users)),
+    _counter("quire_logins_failed", "Failed logins.", lambda s: s.guesses.failed_total),
+    _counter("quire_audit_dropped_lines", "Lines that the audit log lost.", lambda s: s.audit.dropped),
 ]  # fmt: skip
 
 
@@ -435,57 +423,46 @@ def _refused(service: Service) -> Samples:
     yield labelled(limit="destinations_per_user"), service.gate.refused
 
 
-def _certificate_end(service: Service) -> Samples:
-    end = service.lobby.tls.ends_at
-    return [] if end is None else [("", end)]
-
-
 _CONNECTIONS: list[Family[Service]] = [
-    Family("quire_connections_open", "gauge", "Connections of all protocols together.",
-           lambda service: [("", service.lobby.admission.open)]),
-    Family("quire_connections_before_login", "gauge", "Connections that agree on TLS or log in.",
-           lambda service: [("", service.lobby.admission.before_login)]),
-    Family("quire_connections_waiting", "gauge", "Connections that wait for others to log in.",
-           lambda service: [("", service.lobby.admission.waiting)]),
+    _gauge("quire_connections_open", "Connections of all protocols together.", lambda s: s.lobby.admission.open),
+    _gauge("quire_connections_before_login", "Connections that agree on TLS or log in.",
+           lambda s: s.lobby.admission.before_login),
+    _gauge("quire_connections_waiting", "Connections that wait for others to log in.",
+           lambda s: s.lobby.admission.waiting),
     Family("quire_limit_refusals_total", "counter", "What was refused for a limit of [limits].", _refused),
-    Family("quire_tls_failures_total", "counter", "Connections that could not agree on TLS.",
-           lambda service: [("", service.lobby.tls.failures)]),
-    Family("quire_tls_certificate_end_timestamp_seconds", "gauge",
-           "When the certificate of the broker ends, in seconds since the epoch.", _certificate_end),
+    _counter("quire_tls_failures", "Connections that could not agree on TLS.", lambda s: s.lobby.tls.failures),
+    _gauge("quire_tls_certificate_end_timestamp_seconds",
+           "When the certificate of the broker ends, in seconds since the epoch.", lambda s: s.lobby.tls.ends_at),
 ]  # fmt: skip
 _FAMILIES: list[Family[Broker]] = [
     Family("quire_broker_info", "gauge", "The broker.",
            lambda broker: [(labelled(name=broker.core.settings.broker.name, version=__version__), 1)]),
-    _gauge("quire_store_writable", "1 while the store accepts writes.", lambda broker: broker.failure.error is None),
+    _gauge("quire_store_writable", "1 while the store accepts writes.", lambda b: b.failure.error is None),
     _gauge("quire_store_error_seconds", "For how long the store has accepted no writes; 0 while it does.",
-           lambda broker: broker.failure.age or 0),
-    _counter("quire_commits", "Commits, including failed ones.", lambda broker: broker.core.commits_done),
-    _counter("quire_commit_errors", "Failures of the store.", lambda broker: broker.failure.errors),
-    _counter("quire_producer_holds", "How often the broker held a producer.",
-             lambda broker: broker.core.flow.held_total),
+           lambda b: b.failure.age or 0),
+    _counter("quire_commits", "Commits, including failed ones.", lambda b: b.core.commits_done),
+    _counter("quire_commit_errors", "Failures of the store.", lambda b: b.failure.errors),
+    _counter("quire_producer_holds", "How often the broker held a producer.", lambda b: b.core.flow.held_total),
     Family("quire_loop_turn_seconds", "histogram", "Duration of the turns of the event loop.", _turns),
     _gauge("quire_loop_longest_turn_seconds", "The longest turn since the last scrape.",
-           lambda broker: broker.core.meter.take_longest()),
-    _gauge("quire_destinations", "Queues, topics and partitions of streams.",
-           lambda broker: broker.core.limits.destinations),
-    _gauge("quire_destinations_limit", "Limit of destinations.", lambda broker: broker.core.limits.max_destinations),
+           lambda b: b.core.meter.take_longest()),
+    _gauge("quire_destinations", "Queues, topics and partitions of streams.", lambda b: b.core.limits.destinations),
+    _gauge("quire_destinations_limit", "Limit of destinations.", lambda b: b.core.limits.max_destinations),
     _gauge("quire_durable_subscriptions", "Durable subscriptions; a consumer group counts once for each partition.",
-           lambda broker: broker.core.limits.subscriptions),
+           lambda b: b.core.limits.subscriptions),
     _gauge("quire_durable_subscriptions_limit", "Limit of durable subscriptions.",
-           lambda broker: broker.core.limits.max_subscriptions),
-    _gauge("quire_producer_ids", "Producers that number their sends.", lambda broker: len(broker.producers)),
-    _gauge("quire_producer_ids_limit", "Limit of producers that number their sends.",
-           lambda broker: broker.producers.limit),
+           lambda b: b.core.limits.max_subscriptions),
+    _gauge("quire_producer_ids", "Producers that number their sends.", lambda b: len(b.producers)),
+    _gauge("quire_producer_ids_limit", "Limit of producers that number their sends.", lambda b: b.producers.limit),
     _counter("quire_producer_ids_forgotten", "Producers that the broker forgot because of their number or age.",
-             lambda broker: broker.producers.forgotten),
-    _gauge("quire_requests_bytes", "Size of requests and frames under way in bytes.",
-           lambda broker: broker.core.partial_bytes),
+             lambda b: b.producers.forgotten),
+    _gauge("quire_requests_bytes", "Size of requests and frames under way in bytes.", lambda b: b.core.partial_bytes),
     _gauge("quire_requests_limit_bytes", "Limit of the size of requests and frames under way in bytes.",
-           lambda broker: broker.core.partial_limit),
+           lambda b: b.core.partial_limit),
     _counter("quire_temporary_dropped_messages", "Messages sent to deleted temporary destinations.",
-             lambda broker: broker.routing.temporaries.dropped),
+             lambda b: b.routing.temporaries.dropped),
     _counter("quire_slow_consumers_aborted", "Slow consumers that the broker disconnected.",
-             lambda broker: broker.slow_consumers.aborted),
+             lambda b: b.slow_consumers.aborted),
     Family("quire_producers_held", "gauge", "Held producers, by cause.", _held(len)),
     Family("quire_producers_held_longest_seconds", "gauge", "How long a producer has been held at most, by cause.",
            _held(lambda ages: max(ages, default=0.0))),
@@ -494,13 +471,12 @@ _FAMILIES: list[Family[Broker]] = [
            _disk("limit")),
     Family("quire_disk_reserve_bytes", "gauge", "Reserve on a watched disk in bytes.", _disk("reserved")),
     _gauge("quire_xa_prepared_transactions", "Prepared transactions without an outcome.",
-           lambda broker: len(_undecided(broker))),
+           lambda b: len(_undecided(b))),
     _gauge("quire_xa_oldest_prepared_age_seconds", "Age of the oldest prepared transaction without an outcome.",
-           lambda broker: max(_undecided(broker), default=0.0)),
+           lambda b: max(_undecided(b), default=0.0)),
     _gauge("quire_xa_decided_transactions", "Prepared transactions with a heuristic outcome that is not forgotten.",
-           lambda broker: len(broker.xa.prepared()) - len(_undecided(broker))),
-    _gauge("quire_scheduled_messages", "Scheduled messages.", lambda broker: broker.schedule.depth),
-    _gauge("quire_scheduled_bytes", "Size of scheduled messages in bytes.", lambda broker: broker.schedule.bytes),
-    _counter("quire_scheduled_sent_messages", "Scheduled messages that were sent.",
-             lambda broker: broker.schedule.sent),
+           lambda b: len(b.xa.prepared()) - len(_undecided(b))),
+    _gauge("quire_scheduled_messages", "Scheduled messages.", lambda b: b.schedule.depth),
+    _gauge("quire_scheduled_bytes", "Size of scheduled messages in bytes.", lambda b: b.schedule.bytes),
+    _counter("quire_scheduled_sent_messages", "Scheduled messages that were sent.", lambda b: b.schedule.sent),
 ]  # fmt: skip
