@@ -88,7 +88,9 @@ def test_it_is_there_comes_back_after_its_death_and_ends_at_the_end(
     run(scenario)
 
 
-def test_one_that_ends_just_when_it_is_killed_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_told_its_names_and_one_that_ends_just_when_it_is_killed_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Ends:
         """A process that takes long to end, and has ended when it is to be killed."""
 
@@ -112,19 +114,24 @@ def test_one_that_ends_just_when_it_is_killed_has_ended(monkeypatch: pytest.Monk
             self.has_ended.set()
             raise ProcessLookupError
 
-    async def start(*_: object, **__: object) -> Ends:
+    shown: list[object] = []
+
+    async def start(*arguments: object, **_: object) -> Ends:
+        shown.extend(arguments)
         return Ends()
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
     monkeypatch.setattr(console_launcher, "STOP_LIMIT", 0.0)
 
     async def scenario() -> None:
-        keeper = launcher()
+        settings = Settings()
+        keeper = ConsoleLauncher(replace(settings, http=replace(settings.http, names="console.example here")), GOOD)
         keeper.start("127.0.0.1:8161")
         await until_there(keeper)
         await keeper.stop()
 
     run(scenario)
+    assert shown[shown.index("--names") + 1] == "console.example here"
 
 
 @pytest.mark.slow
