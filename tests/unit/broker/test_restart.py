@@ -5,8 +5,8 @@ import pytest
 from quire.broker.queues.lane import STEP as MARK_STEP
 from quire.broker.queues.lane import DispatchMark
 from quire.errors import BrokerStopping, StoreFull
+from quire.testing.faults import StoreOnTop
 from quire.testing.stepped import SteppedBroker
-from quire.testing.store_on_top import StoreOnTop
 from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers, settings
 
 
