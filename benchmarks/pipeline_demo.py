@@ -23,11 +23,10 @@ from quire.cli.perf.load import Load
 from quire.cli.perf.measure import LiveFigures
 from quire.clock import SystemClock
 from quire.spark.pipelines.audit import AuditOptions, run
-from quire.spark.pipelines.audit_printing import print_report
-from quire.spark.pipelines.audit_report import Expectations, Verdict
+from quire.spark.pipelines.audit_report import Expectations, Verdict, print_report
 from quire.spark.pipelines.command import console, start_session
+from quire.spark.pipelines.files import Table, print_table
 from quire.spark.pipelines.place import Place
-from quire.spark.pipelines.printing import Table, print_table
 
 MEMORY_LIMIT = 16_000_000
 """How much memory the broker has for messages, in bytes: a fraction of what is sent."""

@@ -28,27 +28,20 @@ from quire.errors import (
 )
 from quire.settings import broker_file, is_loopback, local_host, local_token_file
 
-DEFAULT_DATA = "data"
-"""Where a broker has its data that was started without a setting."""
+DEFAULT_DATA = "data"  # where a broker has its data that was started without a setting
 
 
 class Login(NamedTuple):
-    """What a broker is shown; nothing of it while there are no users.
+    """What a broker is shown; nothing of it while there are no users."""
 
-    Attributes:
-        user: the name; empty with a token.
-        passcode: the password, or the token.
-    """
-
-    user: str = ""
-    passcode: str = ""
+    user: str = ""  # the name; empty with a token
+    passcode: str = ""  # the password, or the token
 
     def __repr__(self) -> str:
         return f"Login({self.user!r})"
 
     @property
     def header(self) -> str | None:
-        """The value of the header ``Authorization``."""
         if not self.passcode:
             return None
         if not self.user:
@@ -62,7 +55,6 @@ def find_login(
     """As the options say, else the environment; else, on the machine of the broker, as its file says.
 
     Args:
-        url: the broker's HTTP API.
         data: the data directory that the user named.
         user: the name; its password comes from the file, or a person types it.
         password_file: a file with the password, ``-`` for standard input.
@@ -130,16 +122,10 @@ def _is_local(host: str) -> bool:
 
 
 DEFAULT_URL = "http://127.0.0.1:8161"
-CONNECT_LIMIT = 10.0
-"""How long a connection may take, in seconds."""
-ANSWER_LIMIT = 600.0
-"""How long an answer may take, in seconds: a purge of millions takes its time."""
-
-PROBE_LIMIT = 2.0
-"""How long a port that does not speak HTTP may take to show what it speaks instead, in seconds."""
-
-PAGE = 1000
-"""How many entries one call asks for, of a list that comes in pages."""
+CONNECT_LIMIT = 10.0  # how long a connection may take, in seconds
+ANSWER_LIMIT = 600.0  # how long an answer may take, in seconds: a purge of millions takes its time
+PROBE_LIMIT = 2.0  # how long a port that does not speak HTTP may take to show what it speaks instead, in seconds
+PAGE = 1000  # how many entries one call asks for, of a list that comes in pages
 
 NO_LOGIN = Login()
 NO_LOGIN_FOUND = (
@@ -205,7 +191,6 @@ def login_at(api: Api, written: str | None) -> Login:
 
 
 def path(*parts: str) -> str:
-    """The path of some parts, each percent-encoded."""
     return "".join(["/" + quote(part, safe="") for part in parts])
 
 

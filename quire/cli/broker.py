@@ -8,7 +8,7 @@ import click
 from quire.cli.api import Api, broker_verb, path
 from quire.cli.config import setting_flags
 from quire.cli.output import Output, output_option
-from quire.cli.resource import HELD_COLUMNS
+from quire.cli.resource import HELD
 from quire.settings import KEYS, Settings, load
 
 
@@ -61,7 +61,7 @@ def run_with_shards(file: Path | None, flags: dict[str, object]) -> int:
 @broker_verb
 def status(api: Api, output: Output) -> None:
     """Show a running broker's state, memory, store and connections."""
-    output.details(api.call("GET", path("broker")), {"producers_held": ("Producers held", HELD_COLUMNS)})
+    output.details(api.call("GET", path("broker")), {"producers_held": ("Producers held", HELD)})
 
 
 @broker.command()

@@ -74,17 +74,10 @@ def _line(check: str, state: str, text: str, advice: str) -> str:
 NETWORK_FILE_SYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs"}
 """Where a lock or a memory map of another machine may not be seen."""
 
-OWN_FILES = 200
-"""So many files a broker has open beside its connections."""
-
-BASE_MEMORY = 50 << 20
-"""What the process takes beside resident messages, in bytes."""
-
-SECONDS_AHEAD = 60
-"""A file that is younger than now by more than this many seconds was written with another clock."""
-
-PATIENCE = 5.0
-"""How long the broker may take to answer, in seconds."""
+OWN_FILES = 200  # so many files a broker has open beside its connections
+BASE_MEMORY = 50 << 20  # what the process takes beside resident messages, in bytes
+SECONDS_AHEAD = 60  # a file that is younger than now by more than this many seconds was written with another clock
+PATIENCE = 5.0  # how long the broker may take to answer, in seconds
 
 
 class Finding(NamedTuple):
@@ -100,8 +93,6 @@ class Examination:
     """Examines the place of one broker.
 
     Args:
-        settings: the broker's.
-        clock: the machine's.
         file: the settings file; None for none.
     """
 

@@ -80,7 +80,6 @@ class Program(click.Group):
         return [name for name, noun in NOUNS.items() if importlib.util.find_spec(noun.module)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command by its name, imported now."""
         if cmd_name not in self.list_commands(ctx):
             return None
         command: click.Command = getattr(importlib.import_module(NOUNS[cmd_name].module), cmd_name)
@@ -104,7 +103,6 @@ class Program(click.Group):
         return super().resolve_command(ctx, args)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options of the program."""
         with _options_named():
             return super().parse_args(ctx, args)
 

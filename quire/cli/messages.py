@@ -19,8 +19,7 @@ SSL = "ssl://"
 
 DEFAULT_OPENWIRE = "127.0.0.1:61616"
 
-NOTHING_RECEIVED = 6
-"""The exit code of a ``receive`` to which no message came."""
+NOTHING_RECEIVED = 6  # the exit code of a ``receive`` to which no message came
 
 
 def _seconds(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:

@@ -6,9 +6,10 @@ from typing import Any
 import click
 
 from quire.cli.api import ANSWER_LIMIT, Api, broker_verb, path, queue_path, topic_path
-from quire.cli.output import Output, columns, confirm, messages
-from quire.cli.resource import CONSUMER_COLUMNS, HELD_COLUMNS, YES, Resource, choice_options
+from quire.cli.output import Output, columns, columns_of, confirm, messages
+from quire.cli.resource import CONSUMERS, HELD, YES, Resource, choice_options
 from quire.destination import DestinationKind, written
+from quire.resources import DurableStatus, GroupStatus, Prepared, QueueStatus, TopicStatus, TopicSubscriptionStatus
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
@@ -18,15 +19,12 @@ queue = Resource(
 )
 queue.ls(
     "List the queues with their counts.",
-    columns(
-        "name:Queue", "depth", "in_flight", "bytes", "consumers", "enqueued", "dequeued", "dead_lettered:Dead letters",
-        "oldest_message_age_seconds:Oldest", "paused", "blocked",
-    ),
+    columns_of(QueueStatus),
     paged=True,
 )  # fmt: skip
 queue.show(
     "Show the details of a queue: counts, consumers, held producers, why it is blocked.",
-    {"subscriptions": ("Consumers", CONSUMER_COLUMNS), "producers_held": ("Producers held", HELD_COLUMNS)},
+    {"subscriptions": ("Consumers", CONSUMERS), "producers_held": ("Producers held", HELD)},
 )
 queue.act("create", "PUT", "Create a queue. Sending to it creates it too.", "created {it}")
 queue.act(
@@ -38,7 +36,7 @@ queue.act("pause", "POST", "Pause the deliveries of a queue; producers may still
 queue.act("resume", "POST", "Resume the deliveries of a paused queue.", "resumed {it}", "resume")
 queue.rows(
     "groups", "List the message groups of a queue and their owners.",
-    columns("name:Group", "connection", "subscription", "in_flight", "parked", "moving"), "groups", paged=True,
+    columns_of(GroupStatus), "groups", paged=True,
 )  # fmt: skip
 queue.act(
     "group-close", "DELETE",
@@ -89,26 +87,20 @@ def redrive(api: Api, output: Output, name: str, choice: dict[str, Any], to: str
     output.done(f"sent {messages(result['moved'])} of {name} {f'to {to}' if to else 'back'}", result)
 
 
-SUBSCRIPTION_COLUMNS = columns(
-    "client_id", "name:Durable", "connection", "id", "selector::40", "prefetch", "in_flight", "pending", "discarded",
-    "slow_seconds:Slow for",
-)  # fmt: skip
+SUBSCRIPTIONS = columns_of(TopicSubscriptionStatus)
 
 topic = Resource("topic", "List, create, delete topics; list their subscriptions.", "topics", "name", place=topic_path)
 topic.ls(
     "List the topics with their counts.",
-    columns(
-        "name:Topic", "consumers", "durables:Durable", "offline_durables:Offline", "backlog", "pending", "depth:Stored",
-        "bytes", "enqueued", "dispatched",
-    ),
+    columns_of(TopicStatus),
     paged=True,
 )  # fmt: skip
 topic.show(
     "Show the details of a topic: counts, subscriptions, held producers.",
-    {"subscriptions": ("Subscriptions", SUBSCRIPTION_COLUMNS), "producers_held": ("Producers held", HELD_COLUMNS)},
+    {"subscriptions": ("Subscriptions", SUBSCRIPTIONS), "producers_held": ("Producers held", HELD)},
 )
 topic.rows(
-    "subscriptions", "List the subscriptions of a topic, including offline durable subscriptions.", SUBSCRIPTION_COLUMNS
+    "subscriptions", "List the subscriptions of a topic, including offline durable subscriptions.", SUBSCRIPTIONS
 )
 topic.act("create", "PUT", "Create a topic. Sending or subscribing to it creates it too.", "created {it}")
 topic.act(
@@ -126,12 +118,9 @@ durable = Resource(
 )  # fmt: skip
 durable.ls(
     "List the durable subscriptions with their counts.",
-    columns(
-        "client_id", "name", "topic", "selector::40", "depth", "in_flight", "bytes",
-        "oldest_message_age_seconds:Oldest", "offline_seconds:Offline for", "blocked",
-    ),
+    columns_of(DurableStatus),
 )  # fmt: skip
-durable.show("Show the details of a durable subscription.", {"consumers": ("Consumer", CONSUMER_COLUMNS)})
+durable.show("Show the details of a durable subscription.", {"consumers": ("Consumer", CONSUMERS)})
 durable.act(
     "delete", "DELETE", "Remove a durable subscription and its backlog.", "removed {it}",
     ask="Remove the durable subscription {it} and its backlog?",
@@ -204,7 +193,7 @@ xa = Resource(
 )  # fmt: skip
 xa.ls(
     "List the prepared transactions, the oldest first.",
-    columns("xid", "state", "outcome", "age_seconds:Age", "messages", "acknowledgements", "bytes"), "transactions",
+    columns_of(Prepared), "transactions",
 )  # fmt: skip
 xa.act(
     "commit", "POST", "Commit a prepared transaction in place of its transaction manager.", "committed {it}", "commit",

@@ -12,14 +12,10 @@ from typing import Any, NamedTuple, TextIO, TypeVar
 import click
 
 from quire.errors import QuireError
+from quire.resources import LINE, Status, shown_at, unit_of
 from quire.units import format_size
 
 FORMATS = ("table", "json", "ndjson", "csv")
-_SIZES = {"bytes", "limit", "peak", "size", "used"}
-_TIMES = {
-    "created", "due", "expiration", "last_sent", "newest_timestamp", "next_due", "oldest_timestamp", "since",
-    "timestamp", "until",
-}  # fmt: skip
 
 Row = Mapping[str, Any]
 Verb = TypeVar("Verb", bound=Callable[..., object])
@@ -40,6 +36,10 @@ def columns(*described: str) -> list[Column]:
         key, heading, width = [*text.split(":"), "", ""][:3]
         found.append(Column(key, heading or key.replace("_", " ").capitalize(), int(width or 0)))
     return found
+
+
+def columns_of(kind: type[Status]) -> list[Column]:
+    return [Column(field.name, field.label, field.shown.width) for field in shown_at(kind, LINE)]
 
 
 class Output:
@@ -147,22 +147,20 @@ def on_terminal(stream: TextIO) -> bool:
 
 def readable(key: str, value: object) -> str:
     """A value as people read it; its name says whether a number is a size, a time or an age."""
-    name = key.rpartition(".")[2]
     if value is None:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
-        return _readable_number(name, value)
+        return _readable_number(key, value)
     if isinstance(value, Mapping):
         return ", ".join(f"{inner}: {readable(inner, part)}" for inner, part in value.items()) or "-"
     if isinstance(value, list):
-        return "; ".join(readable(name, part) for part in value) or "-"
+        return "; ".join(readable(key, part) for part in value) or "-"
     return printable(str(value))
 
 
 def messages(count: int) -> str:
-    """A number of messages, in words that fit it."""
     return "1 message" if count == 1 else f"{count} messages"
 
 
@@ -191,12 +189,13 @@ def _choose_format(context: click.Context, _option: click.Parameter, value: str 
 
 
 def _readable_number(name: str, value: float) -> str:
-    if name in _SIZES or name.endswith("_bytes"):
-        return format_size(value)
-    if name.endswith("_seconds"):
-        return f"{value:.1f} s" if value < 60 else str(timedelta(seconds=round(value)))
-    if name in _TIMES:
-        return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds") if value else "-"
+    match unit_of(name):
+        case "size":
+            return format_size(value)
+        case "span":
+            return f"{value:.1f} s" if value < 60 else str(timedelta(seconds=round(value)))
+        case "time":
+            return datetime.fromtimestamp(value / 1000, UTC).isoformat(" ", "seconds") if value else "-"
     return str(value)
 
 

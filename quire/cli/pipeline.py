@@ -33,7 +33,6 @@ class Pipelines(click.Group):
         return list(PIPELINES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A pipeline's command by its name."""
         if cmd_name not in PIPELINES:
             return None
         name = PIPELINES[cmd_name].module

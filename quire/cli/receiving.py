@@ -84,7 +84,6 @@ def _rows(consumer: Consumer, wanted: Wanted, output: Output, errors: list[Excep
 
 
 def row(message: ReceivedMessage) -> dict[str, Any]:
-    """A message as it is printed."""
     body, encoding = _body(message.body)
     return {"id": message.id, "headers": _headers(message), "body": body, "body_encoding": encoding}
 

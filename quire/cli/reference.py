@@ -7,14 +7,15 @@ from pathlib import Path
 
 import click
 
+from quire import resources
 from quire.cli.main import main as program
 from quire.client.remote import error_classes
 from quire.errors import ERRORS
+from quire.resources import Field, Status
 from quire.settings import KEYS
 from quire.spark.options import OPTIONS, Use
 
-WIDTH = 100
-"""How wide the help texts are printed, in characters."""
+WIDTH = 100  # how wide the help texts are printed, in characters
 
 SPARK = """\
 # Options of the data source for Spark
@@ -117,14 +118,27 @@ Every error has a stable code. STOMP has it in the header `code` of the ERROR fr
 """
 
 
+RESOURCES = """\
+# Resources
+
+What the broker tells of its queues, topics, streams and all else: the fields of the answers of the [HTTP API](http.md),
+by which words its lists are sorted, and which fields are [metrics](metrics.md). The command line and the console show
+the same fields. Times are in milliseconds since 1970.
+"""
+
+
 def pages() -> dict[str, str]:
-    """The text of each page, by file name."""
-    texts = {"settings.md": settings_page(), "cli.md": cli_page(), "errors.md": errors_page(), "spark.md": spark_page()}
+    texts = {
+        "settings.md": settings_page(),
+        "cli.md": cli_page(),
+        "errors.md": errors_page(),
+        "spark.md": spark_page(),
+        "resources.md": resources_page(),
+    }
     return {file: "".join(parts) for file, parts in texts.items()}
 
 
 def spark_page() -> Iterator[str]:
-    """The page of the options of the data source for Spark."""
     yield SPARK
     for option in OPTIONS.values():
         uses = "all" if len(option.uses) == len(Use) else ", ".join(option.uses)
@@ -133,7 +147,6 @@ def spark_page() -> Iterator[str]:
 
 
 def settings_page() -> Iterator[str]:
-    """The page of the settings."""
     yield SETTINGS
     section = None
     for key in KEYS.values():
@@ -146,15 +159,37 @@ def settings_page() -> Iterator[str]:
     yield ENTRIES
 
 
+def resources_page() -> Iterator[str]:
+    yield RESOURCES
+    for kind in vars(resources).values():
+        if isinstance(kind, type) and issubclass(kind, Status) and kind is not Status:
+            head, _, rest = inspect.cleandoc(kind.__doc__ or "").replace("``", "`").partition(".")
+            yield f"\n## {head}\n\n" + (f"{rest.strip()}\n\n" if rest.strip() else "")
+            known = resources.fields(kind).values()
+            if words := [f"`{field.sort}`" for field in known if field.sort]:
+                yield f"Lists are sorted by {', '.join(words)}, or the name.\n\n"
+            yield "| field | meaning | metric |\n|---|---|---|\n"
+            for field in known:
+                text = field.text or inspect.getdoc(field.inside) or ""
+                yield f"| `{field.name}` | {text.replace('``', '`')} | {_metric(field)} |\n"
+
+
+def _metric(field: Field) -> str:
+    """The metric of a field, with what its name does not say."""
+    metric = field.shown.metric
+    if metric is None:
+        return ""
+    labels = "".join(f", `{name}` = `{value}`" for name, value in metric.labels.items())
+    return f"{metric.kind} `{metric.name}`{labels}"
+
+
 def cli_page() -> Iterator[str]:
-    """The page of the command line."""
     yield CLI
     for context in _contexts(click.Context(program, info_name="quire", terminal_width=WIDTH, max_content_width=WIDTH)):
         yield f"\n## {context.command_path}\n\n```text\n{context.get_help()}\n```\n"
 
 
 def errors_page() -> Iterator[str]:
-    """The page of the errors."""
     yield ERROR_CODES
     texts = {error_class.code: inspect.getdoc(error_class) or "" for error_class in reversed(error_classes())}
     for code, entry in ERRORS.items():

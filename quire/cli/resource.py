@@ -7,19 +7,15 @@ from typing import Any, ParamSpec
 import click
 
 from quire.cli.api import Api, broker_verb, numbered_pages, pages, path
-from quire.cli.output import Column, Output, columns, confirm, messages, output_option
+from quire.cli.output import Column, Output, columns, columns_of, confirm, messages, output_option
+from quire.resources import Consumer, HeldProducer
 
-CONSUMER_COLUMNS = columns(
-    "connection", "id", "ack", "selector::40", "prefetch", "in_flight", "credit", "priority", "exclusive",
-    "slow_seconds:Slow for",
-)  # fmt: skip
-HELD_COLUMNS = columns("connection", "destination", "cause", "age_seconds:Age", "limit_seconds:Limit")
+CONSUMERS, HELD = columns_of(Consumer), columns_of(HeldProducer)
 MESSAGE_COLUMNS = columns(
     "sequence", "id", "size", "timestamp:Sent", "priority", "redelivered", "in_flight", "body::60"
 )
 
-BROWSE_PAGE = 500
-"""How many messages one call asks for."""
+BROWSE_PAGE = 500  # how many messages one call asks for
 
 YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -28,8 +24,7 @@ P = ParamSpec("P")
 Tables = Mapping[str, tuple[str, Sequence[Column]]]
 """The heading and the columns of each list that is in a thing, by its key."""
 
-Param = Callable[[Any], Any]
-"""What ``click.argument`` and ``click.option`` return."""
+Param = Callable[[Any], Any]  # what ``click.argument`` and ``click.option`` return.
 
 
 def choice_options(verb: Callable[P, None]) -> Callable[..., None]:
@@ -80,7 +75,6 @@ class Resource(click.Group):
         self.add("ls", help, verb, named=False)
 
     def show(self, help: str, tables: Tables, *rest: str) -> None:
-        """Add the verb that shows one with all it has, or what stands below its path."""
 
         def verb(api: Api, output: Output, /, **given: str) -> None:
             output.details(api.call("GET", self._path(given, rest)), tables)
@@ -120,7 +114,6 @@ class Resource(click.Group):
         self.add(name, help, verb, [*params, *options])
 
     def purge(self, help: str) -> None:
-        """Add the verb that removes messages of one."""
 
         def verb(api: Api, output: Output, /, choice: dict[str, Any], yes: bool, **given: str) -> None:
             it = self._title.format_map(given)
@@ -131,7 +124,6 @@ class Resource(click.Group):
         self.add("purge", help, verb, [choice_options, YES])
 
     def browse(self, help: str) -> None:
-        """Add the verb that shows messages of one."""
         limit = click.option(
             "--limit",
             type=click.IntRange(0),

@@ -7,21 +7,29 @@ from typing import Any
 import click
 
 from quire.cli.api import PAGE, Api, broker_verb, numbered_pages, path, stream_path
-from quire.cli.output import Column, Output, columns, confirm, messages, printable, readable
+from quire.cli.output import Column, Output, columns, columns_of, confirm, messages, printable, readable
 from quire.cli.resource import YES, Param, Resource
 from quire.clock import SystemClock
 from quire.destination import DestinationKind, written
 from quire.errors import UnknownMessage
+from quire.resources import (
+    ConsumerGroupStatus,
+    GroupMemberInfo,
+    GroupPartitionStatus,
+    PartitionAssignment,
+    PartitionLag,
+    PartitionOffsets,
+    PartitionStatus,
+    StreamGroup,
+    StreamMessage,
+    StreamPin,
+    StreamStatus,
+)
 from quire.units import parse_duration, parse_number
 
-READ_PAGE = 500
-"""How many messages one call asks for."""
+READ_PAGE = 500  # how many messages one call asks for
 
-PARTITION_COLUMNS = columns(
-    "partition", "lane", "earliest", "end", "records:Messages", "bytes", "gaps", "oldest_timestamp:Oldest",
-    "newest_timestamp:Newest",
-)  # fmt: skip
-MESSAGE_COLUMNS = columns("partition", "offset", "id", "size", "timestamp:Sent", "body::60")
+PARTITIONS, MESSAGES = columns_of(PartitionStatus), columns_of(StreamMessage)
 
 stream = Resource(
     "stream",
@@ -31,17 +39,15 @@ stream = Resource(
 )  # fmt: skip
 stream.ls(
     "List the streams with their counts.",
-    columns(
-        "name:Stream", "partitions", "records:Messages", "bytes", "appended", "groups", "members", "readers", "pins"
-    ),
+    columns_of(StreamStatus),
     paged=True,
 )
 stream.show(
     "Show the details of a stream: counts, policy, partitions, groups, pins.",
     {
-        "partitions": ("Partitions", PARTITION_COLUMNS),
-        "groups": ("Consumer groups", columns("name:Group", "order", "members", "lag", "in_flight", "retries")),
-        "pins": ("Pins", columns("name:Pin", "until")),
+        "partitions": ("Partitions", PARTITIONS),
+        "groups": ("Consumer groups", columns_of(StreamGroup)),
+        "pins": ("Pins", columns_of(StreamPin)),
     },
 )
 stream.act(
@@ -68,7 +74,7 @@ def partitions(api: Api, output: Output, name: str, count: int | None) -> None:
     Keys may go to other partitions when there are more.
     """
     if count is None:
-        output.rows(api.call("GET", stream_path(name))["partitions"], PARTITION_COLUMNS)
+        output.rows(api.call("GET", stream_path(name))["partitions"], PARTITIONS)
     else:
         result = api.call("POST", stream_path(name, "partitions"), {"count": count})
         output.done(f"{name} now has {count} partitions", result)
@@ -76,7 +82,7 @@ def partitions(api: Api, output: Output, name: str, count: int | None) -> None:
 
 stream.rows(
     "partitions", "Show the first offset and the end of each partition, in one snapshot.",
-    columns("partition", "earliest", "end", "records:Messages", "bytes", "offset"), "offsets", verb="offsets",
+    columns_of(PartitionOffsets), "offsets", verb="offsets",
     query=[click.option("--start", metavar="POSITION", help="Also show the offset of this position.")],
 )  # fmt: skip
 
@@ -107,7 +113,7 @@ def read(
     if partition is None:
         numbers = [row["partition"] for row in api.call("GET", stream_path(name, "offsets"))["partitions"]]
     found = (row for number in numbers for row in _range(api, output, name, str(number), start, until, limit, strict))
-    output.rows(_limited(output, name, found, limit), MESSAGE_COLUMNS)
+    output.rows(_limited(output, name, found, limit), MESSAGES)
 
 
 def _range(
@@ -256,19 +262,12 @@ def set_pin(api: Api, output: Output, name: str, pin: str, start: str, duration:
     output.done(f"{pin} keeps messages of {name} until {readable('until', result['until'])}", result)
 
 
-LAG_COLUMNS = columns("partition", "base:Finished to", "end", "lag", "in_flight", "owners")
-GROUP_PARTITION_COLUMNS = LAG_COLUMNS + columns(
-    "holes", "ack_set_bytes:Ack set", "waiting_retries:Retries", "lost", "oldest_message_age_seconds:Oldest", "blocked"
-)
-MEMBER_COLUMNS = columns(
-    "id:Member", "static", "room", "connection", "since", "partitions", "revoking", "in_flight", "prefetch",
-    "lease_ends_seconds:Lease ends in",
-)  # fmt: skip
+LAGS, GROUP_PARTITIONS = columns_of(PartitionLag), columns_of(GroupPartitionStatus)
+MEMBERS = columns_of(GroupMemberInfo)
 CHANGE_COLUMNS = columns(
     "partition", "from_offset:From", "to_offset:To", "again:Redelivered", "skipped", "in_flight", "retries_dropped"
 )
 CLONE_COLUMNS = columns("partition", "offset:From", "lag", "holes", "retries_left:Retries not copied")
-ASSIGNMENT_COLUMNS = columns("partition", "members:New owners", "owners:Owners")
 
 
 def _path(stream: str, name: str, *rest: str) -> str:
@@ -292,10 +291,7 @@ group = Resource(
 @broker_verb
 def ls(api: Api, output: Output, readers: bool) -> None:
     """List the consumer groups with their lag."""
-    shown = columns(
-        "stream", "name:Group", "order", "members", "lag", "in_flight", "retries", "oldest_message_age_seconds:Oldest",
-        "epoch", "blocked",
-    )  # fmt: skip
+    shown = columns_of(ConsumerGroupStatus)
     if readers:
         output.rows(api.call("GET", path("groups"), limit=PAGE)["readers"], shown)
     else:
@@ -304,15 +300,15 @@ def ls(api: Api, output: Output, readers: bool) -> None:
 
 group.show(
     "Show the details of a consumer group: partitions, retries, members, counters, why it is blocked.",
-    {"partition_states": ("Partitions", GROUP_PARTITION_COLUMNS), "group_members": ("Members", MEMBER_COLUMNS)},
+    {"partition_states": ("Partitions", GROUP_PARTITIONS), "group_members": ("Members", MEMBERS)},
 )
 group.rows(
     "members",
     "List the members of a consumer group with their partitions and messages in flight.",
-    MEMBER_COLUMNS,
+    MEMBERS,
     "members",
 )
-group.show("Show the lag of a consumer group, by partition.", {"partitions": ("Partitions", LAG_COLUMNS)}, "lag")
+group.show("Show the lag of a consumer group, by partition.", {"partitions": ("Partitions", LAGS)}, "lag")
 
 _PARTITION = click.option("--partition", type=click.IntRange(0), help="Only this partition.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the effect, and change nothing.")
@@ -406,7 +402,7 @@ def assign(
         raise click.BadParameter("write the numbers of partitions, as a=0,3", param_hint="--wants") from error
     drafts = [{"id": id, "room": room.get(id, ""), "partitions": numbers.get(id, [])} for id in members]
     result = api.call("POST", _path(stream, name, "assign"), {"members": drafts, "strategy": strategy})
-    output.details(result, {"partitions": ("Partitions", ASSIGNMENT_COLUMNS)})
+    output.details(result, {"partitions": ("Partitions", columns_of(PartitionAssignment))})
 
 
 def _by_member(texts: Sequence[str], members: Sequence[str], option: str) -> dict[str, str]:

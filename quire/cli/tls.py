@@ -23,8 +23,7 @@ from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable, InvalidArgument
 from quire.settings import split_address
 
-AUTHORITY_DAYS = 3650
-"""For how many days the authority is good."""
+AUTHORITY_DAYS = 3650  # for how many days the authority is good
 
 
 class Pair(NamedTuple):
@@ -146,11 +145,8 @@ def _name_of(host: str) -> x509.GeneralName:
         raise InvalidArgument(f"{host!r} is not a name of a host: write it in ASCII", host=host) from error
 
 
-DAYS = 825
-"""For how many days a certificate is good, unless something else is said: the most that all clients accept."""
-
-CONNECT_LIMIT = 10.0
-"""How long a connection to a broker may take, in seconds."""
+DAYS = 825  # for how many days a certificate is good, unless something else is said: the most that all clients accept
+CONNECT_LIMIT = 10.0  # how long a connection to a broker may take, in seconds
 
 
 @click.group()

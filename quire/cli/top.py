@@ -16,11 +16,8 @@ from quire.cli.output import Output, on_terminal, printable, readable
 from quire.errors import BrokerUnreachable
 from quire.units import format_size
 
-QUEUES = 15
-"""How many queues are shown, those with the highest rates first."""
-
-PATIENCE = 10.0
-"""How many seconds an answer may take."""
+QUEUES = 15  # how many queues are shown, those with the highest rates first
+PATIENCE = 10.0  # how many seconds an answer may take
 
 
 @click.command()
@@ -67,16 +64,13 @@ def _look(api: Api) -> dict[str, Any]:
 _STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 _BAR = 20
 
-MOST_ATTENTION = 8
-"""How many lines of what needs attention are shown."""
+MOST_ATTENTION = 8  # how many lines of what needs attention are shown
 
 
 def screen(found: dict[str, Any], url: str, trouble: str = "") -> RenderableType:
     """The whole screen.
 
     Args:
-        found: what the broker told.
-        url: where it told it.
         trouble: why it told nothing this time; empty if it did.
     """
     overview = found["overview"]

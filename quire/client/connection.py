@@ -140,7 +140,8 @@ def connect(
         policies: redelivery policies by destination, or by its text; names may have wildcards.
         on_error: called with errors that no call raises: of a listener, of a command that is not answered, or of a
             connection that is lost for good. It gets the error, and if it takes a second argument, the message whose
-            listener raised it, or None.
+            listener raised it, or None. With ``quire.client.sync`` it is called in the connection's thread: of the
+            message, read the attributes only.
         tls: for ``ssl://``; None: the authorities of the file that QUIRE_TLS_CA names, or the system's.
         clock: for expirations and limits.
 

@@ -295,8 +295,8 @@ class SessionConsumers:
 class Session:
     """A session of a connection; ``connection.session(...)`` makes one. As a context manager it closes itself.
 
-    One task uses a session at a time; in mode ``INDIVIDUAL`` several may receive, acknowledge and reject. Consumers of
-    a session either all have a listener, or all use ``receive``.
+    One task uses a session at a time; in mode ``INDIVIDUAL`` several may receive, acknowledge and reject. Consumers
+    of a session either all have a listener, or all use ``receive``.
 
     Args:
         core: the parts that its consumers and producers share.
@@ -372,8 +372,8 @@ class Session:
             group: of a stream: the consumer group that it is a member of; without one it reads all messages by itself.
             start: of a stream: where it begins, or the group if it is new: ``earliest``, ``latest`` (if empty),
                 ``offset=N``, ``timestamp=2026-01-31T12:00:00Z`` or ``ago=30m``.
-            listener: a coroutine function, or a plain one that is quick; it is called with each message, one after the
-                other. Without one, use ``receive`` or ``async for``.
+            listener: called with each message, one after another: a coroutine function, or a plain one that is quick.
+                Without one, use ``receive`` or ``async for``.
             policy: for messages that are rolled back; None: the connection's for the destination.
 
         Raises:

@@ -3,232 +3,208 @@
 That thread sends and checks heart-beats, so a handler may be busy for as long as it likes. Listeners are called in a
 thread of their session. One thread uses a session at a time; in mode ``INDIVIDUAL`` several may receive, acknowledge
 and reject.
+
+``scripts/sync_client.py`` writes this module: do not edit it.
 """
 
-import asyncio
 import concurrent.futures
 import ssl
-import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Self
 
-from quire.client import connection as connection_module
-from quire.client.arguments import check_plain_function, refused
-from quire.client.connection import Connection as AsyncConnection
 from quire.client.connection import OnError
+from quire.client.connection import connect as async_connect
 from quire.client.consumer import Browser as AsyncBrowser
 from quire.client.consumer import Consumer as AsyncConsumer
-from quire.client.consumer import Listener as AsyncListener
 from quire.client.destinations import ClientDestination, Queue, Stream, TemporaryQueue, TemporaryTopic
 from quire.client.message import Body, Message, PropertyValue
-from quire.client.message import ReceivedMessage as AsyncReceivedMessage
 from quire.client.options import PoliciesByDestination, RedeliveryPolicy
+from quire.client.producer import WINDOW
 from quire.client.producer import Producer as AsyncProducer
-from quire.client.session import Session as AsyncSession
 from quire.client.session_core import AckMode
-from quire.errors import IllegalState
+from quire.client.threads import ConnectionInThread, InThread, MessageInThread, SessionInThread
+from quire.clock import Clock
 
-T = TypeVar("T")
-
-
-class EventLoopThread:
-    """Runs an event loop in a thread of its own, so that a busy caller keeps nothing from it.
-
-    Args:
-        name: of the thread.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
-        self._thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for what it returns; an interrupt of the caller cancels it.
-
-        Raises:
-            IllegalState: the caller is in that thread, and would wait for itself.
-        """
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise IllegalState("this is the thread of the connection, as in on_error: call from another thread")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Call a function there and wait for what it returns."""
-
-        async def called() -> T:
-            return function()
-
-        return self.run(called())
-
-    def stop(self) -> None:
-        """End the loop and the thread."""
-        self.run(self._loop.shutdown_asyncgens())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+Listener = Callable[["ReceivedMessage"], None]
+"""What a session calls with each message, one after the other, in a thread of the session."""
 
 
-class ReceivedMessage:
-    """A message that was received, with the names of ``quire.client.ReceivedMessage``."""
-
-    def __init__(self, loop: EventLoopThread, message: AsyncReceivedMessage) -> None:
-        self._loop = loop
-        self.message = message
+class ReceivedMessage(MessageInThread):
+    """A message that was received."""
 
     def acknowledge(self) -> None:
-        """Acknowledge it, as ``quire.client.ReceivedMessage.acknowledge`` does."""
-        self._loop.run(self.message.acknowledge())
+        """Acknowledge it: in a ``CLIENT`` session with everything delivered before it, in an ``INDIVIDUAL`` one alone.
+
+        In other sessions it does nothing: they acknowledge by themselves.
+
+        Raises:
+            IllegalState: the session is closed.
+        """
+        self._loop.run(self._inner.acknowledge())
 
     def reject(self, delay: float | timedelta | None = None) -> None:
-        """Say that the work on it failed; see ``quire.client.ReceivedMessage.reject``.
+        """Say that the work on it failed, in an ``INDIVIDUAL`` session: it is delivered again to the same consumer.
+
+        That is counted; beyond the maximum of the redelivery policy it becomes a dead letter. It does nothing for a
+        message that was acknowledged or rejected before.
 
         Args:
-            delay: when it is delivered again, in seconds or as a timedelta; None: as the redelivery policy says.
+            delay: when it is delivered again, in seconds or as a timedelta. Other messages do not wait for it; the
+                consumer holds it meanwhile, and gives it back at once when it closes. None: as the redelivery policy
+                says.
+
+        Raises:
+            IllegalState: the session has another mode, or is closed.
+            InvalidArgument: the delay is none.
         """
-        self._loop.run(self.message.reject(delay))
+        self._loop.run(self._inner.reject(delay))
 
     @property
     def body(self) -> Any:
-        """The body: str, bytes, dict (map), list (stream), None, ``JavaObject`` or ``Blob``."""
-        return self.message.body
+        """The body: str, bytes, dict (map), list (stream), None, ``JavaObject`` or ``Blob``.
+
+        Raises:
+            QuireError: it cannot be read, or is too large when inflated.
+        """
+        return self._inner.body
 
     @property
     def properties(self) -> dict[str, Any]:
-        """The application's properties."""
-        return self.message.properties
+        """The application's properties.
+
+        Raises:
+            QuireError: they cannot be read.
+        """
+        return self._inner.properties
 
     @property
     def id(self) -> str:
         """The message's id."""
-        return self.message.id
+        return self._inner.id
 
     @property
     def destination(self) -> ClientDestination | None:
         """Where it was sent to."""
-        return self.message.destination
+        return self._inner.destination
 
     @property
     def partition(self) -> int | None:
         """The partition of the stream that it came from; None if it came from no stream."""
-        return self.message.partition
+        return self._inner.partition
 
     @property
     def offset(self) -> int | None:
         """Its offset in the partition; None if it came from no stream."""
-        return self.message.offset
+        return self._inner.offset
 
     @property
     def reply_to(self) -> ClientDestination | None:
         """Where an answer is expected."""
-        return self.message.reply_to
+        return self._inner.reply_to
 
     @property
     def correlation_id(self) -> str | None:
         """What ties it to another message."""
-        return self.message.correlation_id
+        return self._inner.correlation_id
 
     @property
     def type(self) -> str | None:
         """Its type, a word of the application."""
-        return self.message.type
+        return self._inner.type
 
     @property
     def group_id(self) -> str | None:
         """Its message group."""
-        return self.message.group_id
+        return self._inner.group_id
 
     @property
     def group_sequence(self) -> int:
         """Its place in the group."""
-        return self.message.group_sequence
+        return self._inner.group_sequence
 
     @property
     def persistent(self) -> bool:
         """Whether it outlives the broker."""
-        return self.message.persistent
+        return self._inner.persistent
 
     @property
     def priority(self) -> int:
         """0 to 9."""
-        return self.message.priority
+        return self._inner.priority
 
     @property
     def timestamp(self) -> int:
         """When it was sent, in ms since 1970; 0 if it does not say."""
-        return self.message.timestamp
+        return self._inner.timestamp
 
     @property
     def expiration(self) -> int:
         """When it expires, in ms since 1970; 0: never."""
-        return self.message.expiration
+        return self._inner.expiration
 
     @property
     def delivery_count(self) -> int:
         """How often it was delivered, this time included."""
-        return self.message.delivery_count
+        return self._inner.delivery_count
 
     @property
     def redelivered(self) -> bool:
         """Whether it may have been delivered before."""
-        return self.message.redelivered
+        return self._inner.redelivered
 
     def to_send(self) -> Message:
         """The message as one to send."""
-        return self.message.to_send()
-
-    def __repr__(self) -> str:
-        return repr(self.message)
+        return self._inner.to_send()
 
 
-class Browser:
-    """The messages of a queue as they are, once each; see ``quire.client.Browser``."""
+class Browser(InThread[AsyncBrowser]):
+    """The messages of a queue as they are, once each: ``for message in browser``.
 
-    def __init__(self, loop: EventLoopThread, browser: AsyncBrowser) -> None:
-        self._loop = loop
-        self._browser = browser
+    ``session.browser(...)`` makes one. The browse begins with the first message that is asked for. It closes itself at
+    the end; as a context manager also before the end.
+    """
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """The messages."""
+        """Itself."""
         return self
 
     def __next__(self) -> ReceivedMessage:
         """The next message."""
-
-        async def next_one() -> ReceivedMessage | None:
-            # A coroutine cannot raise StopIteration to its caller, nor its asynchronous kind through a future.
-            async for message in self._browser:
-                return ReceivedMessage(self._loop, message)
-            return None
-
-        found = self._loop.run(next_one())
-        if found is None:
-            raise StopIteration
-        return found
+        return ReceivedMessage(self._loop, self._loop.next(self._inner))
 
     def close(self) -> None:
         """Stop browsing."""
-        self._loop.run(self._browser.close())
+        self._loop.run(self._inner.close())
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
 
 
-class Consumer:
-    """A consumer of a session; see ``quire.client.Consumer``."""
+class Consumer(InThread[AsyncConsumer]):
+    """A consumer of a session; ``session.consumer(...)`` makes one. As a context manager it closes itself."""
 
-    def __init__(self, loop: EventLoopThread, consumer: AsyncConsumer) -> None:
-        self._loop = loop
-        self._consumer = consumer
+    @property
+    def destination(self) -> ClientDestination:
+        """What it consumes."""
+        return self._inner.destination
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed, by the application or by the broker."""
+        return self._inner.is_closed
 
     def receive(self, timeout: float | timedelta | None = None) -> ReceivedMessage | None:
-        """Take the next message; see ``quire.client.Consumer.receive``.
+        """Take the next message.
 
         Args:
             timeout: how long to wait for one, in seconds or as a timedelta; 0: take one that is there; None: without a
@@ -236,18 +212,25 @@ class Consumer:
 
         Returns:
             The message; None when the time is over, or when the consumer is closed meanwhile.
+
+        Raises:
+            IllegalState: the consumer is closed, or a consumer of the session has a listener.
+            QuireError: the connection is lost.
         """
-        message = self._loop.run(self._consumer.receive(timeout))
+        message = self._loop.run(self._inner.receive(timeout))
         return None if message is None else ReceivedMessage(self._loop, message)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """The messages as they come, until the consumer is closed."""
-        while not self._consumer.is_closed and (message := self.receive()) is not None:
-            yield message
+        """The messages as they come, until the consumer is closed; each is taken as ``receive`` does."""
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        """The next message."""
+        return ReceivedMessage(self._loop, self._loop.next(self._inner))
 
     def close(self) -> None:
-        """Close it; see ``quire.client.Consumer.close``."""
-        self._loop.run(self._consumer.close())
+        """Close it; within a transaction that it took part in, that is done when the transaction ends."""
+        self._loop.run(self._inner.close())
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -260,58 +243,93 @@ class Consumer:
         self.close()
 
 
-class SendOptions(TypedDict, total=False):
-    """The options of ``Producer.send``; see ``quire.client.Producer.send``."""
+class Producer(InThread[AsyncProducer]):
+    """A producer of a session; ``session.producer(...)`` makes one. As a context manager it closes itself."""
 
-    destination: ClientDestination | str | None
-    properties: Mapping[str, PropertyValue] | None
-    persistent: bool | None
-    priority: int | None
-    time_to_live: float | timedelta | None
-    reply_to: ClientDestination | str | None
-    correlation_id: str | None
-    type: str | None
+    @property
+    def destination(self) -> ClientDestination | None:
+        """Where its messages go."""
+        return self._inner.destination
 
+    def send(
+        self, body: Body | Message | ReceivedMessage = None, *, destination: ClientDestination | str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None, persistent: bool | None = None,
+        priority: int | None = None, time_to_live: float | timedelta | None = None,
+        reply_to: ClientDestination | str | None = None, correlation_id: str | None = None, type: str | None = None,
+    ) -> str:  # fmt: skip
+        """Send a message. A persistent one outside of a transaction is stored when this returns.
 
-class Producer:
-    """A producer of a session; see ``quire.client.Producer``."""
-
-    def __init__(self, loop: EventLoopThread, producer: AsyncProducer) -> None:
-        self._loop = loop
-        self._producer = producer
-
-    def send(self, body: Body | Message | ReceivedMessage = None, **options: Unpack[SendOptions]) -> str:
-        """Send a message, and wait until the broker has it; see ``quire.client.Producer.send``.
+        Args:
+            body: str for a text message, bytes, dict (map), list (stream), None, or a whole message.
+            destination: where to, for a producer without a destination; a text is the name of a queue, or begins with
+                ``topic://`` or ``stream://``.
+            properties: the application's properties.
+            persistent: whether it outlives the broker; True by default.
+            priority: 0 to 9, 4 by default.
+            time_to_live: after how many seconds it expires, or a timedelta; 0: never.
+            reply_to: where an answer is expected.
+            correlation_id: what ties it to another message.
+            type: its type, a word of the application.
 
         Returns:
             The message's id.
+
+        Raises:
+            InvalidArgument: a value has no form in a message.
+            QuireError: the broker refused it, or did not answer in time: then it may have it.
         """
-        return self._loop.run(self._producer.send(_plain(body), **options))
+        return self._loop.run(
+            self._inner.send(
+                body.to_send() if isinstance(body, ReceivedMessage) else body,
+                destination=destination,
+                properties=properties,
+                persistent=persistent,
+                priority=priority,
+                time_to_live=time_to_live,
+                reply_to=reply_to,
+                correlation_id=correlation_id,
+                type=type,
+            )
+        )
 
     def submit(
-        self, body: Body | Message | ReceivedMessage = None, **options: Unpack[SendOptions]
-    ) -> "concurrent.futures.Future[None]":
-        """Send a message without waiting for its confirmation; see ``quire.client.Producer.submit``.
+        self, body: Body | Message | ReceivedMessage = None, *, destination: ClientDestination | str | None = None,
+        properties: Mapping[str, PropertyValue] | None = None, persistent: bool | None = None,
+        priority: int | None = None, time_to_live: float | timedelta | None = None,
+        reply_to: ClientDestination | str | None = None, correlation_id: str | None = None, type: str | None = None,
+    ) -> "concurrent.futures.Future[None]":  # fmt: skip
+        """Send a message without waiting for its confirmation; waits only while the window is full.
+
+        The arguments are those of ``send``. ``flush`` waits for all of them.
 
         Returns:
-            Done when the broker has confirmed it.
+            Done when the broker has confirmed it; its exception is why the broker refused it.
         """
-        confirmed: concurrent.futures.Future[None] = concurrent.futures.Future()
-
-        async def submitted() -> None:
-            answer = await self._producer.submit(_plain(body), **options)
-            answer.add_done_callback(lambda done: _settle(confirmed, done.exception()))
-
-        self._loop.run(submitted())
-        return confirmed
+        return self._loop.confirmation(
+            self._inner.submit(
+                body.to_send() if isinstance(body, ReceivedMessage) else body,
+                destination=destination,
+                properties=properties,
+                persistent=persistent,
+                priority=priority,
+                time_to_live=time_to_live,
+                reply_to=reply_to,
+                correlation_id=correlation_id,
+                type=type,
+            )
+        )
 
     def flush(self) -> None:
-        """Wait until everything that was submitted is confirmed; see ``quire.client.Producer.flush``."""
-        self._loop.run(self._producer.flush())
+        """Wait until everything that was submitted is confirmed.
+
+        Raises:
+            QuireError: of the first message that was not; the others are done too.
+        """
+        self._loop.run(self._inner.flush())
 
     def close(self) -> None:
         """Wait for the confirmations, and close."""
-        self._loop.run(self._producer.close())
+        self._loop.run(self._inner.close())
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -324,104 +342,162 @@ class Producer:
         self.close()
 
 
-def _settle(confirmed: "concurrent.futures.Future[None]", error: BaseException | None) -> None:
-    if error is None:
-        confirmed.set_result(None)
-    else:
-        confirmed.set_exception(error)
+class Session(SessionInThread):
+    """A session of a connection; ``connection.session(...)`` makes one. As a context manager it closes itself.
 
+    One thread uses a session at a time; in mode ``INDIVIDUAL`` several may receive, acknowledge and reject. Consumers
+    of a session either all have a listener, or all use ``receive``.
+    """
 
-def _plain(body: Body | Message | ReceivedMessage) -> Body | Message:
-    return body.to_send() if isinstance(body, ReceivedMessage) else body
-
-
-Listener = Callable[[ReceivedMessage], None]
-"""What a session calls with each message, one after the other, in a thread of the session."""
-
-
-class ProducerOptions(TypedDict, total=False):
-    """The options of ``Session.producer``; see ``quire.client.Session.producer``."""
-
-    persistent: bool
-    priority: int
-    time_to_live: float | timedelta
-    window: int
-
-
-class ConsumerOptions(TypedDict, total=False):
-    """The options of ``Session.consumer``; see ``quire.client.Session.consumer``."""
-
-    selector: str
-    name: str
-    no_local: bool
-    prefetch: int | None
-    exclusive: bool
-    group: str
-    start: str
-    policy: RedeliveryPolicy | None
-
-
-class Session:
-    """A session of a connection; see ``quire.client.Session``."""
-
-    def __init__(self, loop: EventLoopThread, session: AsyncSession) -> None:
-        self._loop = loop
-        self._session = session
-        self._listeners: concurrent.futures.ThreadPoolExecutor | None = None
+    @property
+    def ack(self) -> AckMode:
+        """When messages are acknowledged."""
+        return self._inner.ack
 
     def producer(
-        self, destination: ClientDestination | str | None = None, **options: Unpack[ProducerOptions]
+        self, destination: ClientDestination | str | None = None, *, persistent: bool = True, priority: int = 4,
+        time_to_live: float | timedelta = 0.0, window: int = WINDOW,
     ) -> Producer:  # fmt: skip
-        """Make a producer; see ``quire.client.Session.producer``."""
-        return Producer(self._loop, self._loop.call(lambda: self._session.producer(destination, **options)))
-
-    def consumer(
-        self, destination: ClientDestination | str, *, listener: Listener | None = None,
-        **options: Unpack[ConsumerOptions],
-    ) -> Consumer:  # fmt: skip
-        """Make a consumer; see ``quire.client.Session.consumer``.
+        """Make a producer.
 
         Args:
-            destination: a queue, topic or stream, or the text of one.
-            listener: called with each message in a thread of the session.
-            options: those of ``quire.client.Session.consumer``.
+            destination: where its messages go; a text is the name of a queue, or begins with ``topic://`` or
+                ``stream://``. None if each send says so.
+            persistent: whether messages outlive the broker, if a send does not say.
+            priority: 0 to 9, if a send does not say.
+            time_to_live: after how many seconds messages expire, or a timedelta, if a send does not say; 0: never.
+            window: how many messages ``submit`` may have unconfirmed.
+
+        Raises:
+            IllegalState: the session is closed.
+            InvalidArgument: an argument is not what it should be.
+            InvalidDestination: the destination is none, or a stream, and the broker is not Quire.
         """
-        called = None if listener is None else self._called(listener)
-        made = self._loop.run(self._session.consumer(destination, listener=called, **options))
-        return Consumer(self._loop, made)
+        return Producer(
+            self._loop,
+            self._loop.call(
+                lambda: self._inner.producer(
+                    destination, persistent=persistent, priority=priority, time_to_live=time_to_live, window=window
+                )
+            ),
+        )
+
+    def consumer(
+        self, destination: ClientDestination | str, *, selector: str = "", name: str = "", no_local: bool = False,
+        prefetch: int | None = None, exclusive: bool = False, group: str = "", start: str = "",
+        listener: Listener | None = None, policy: RedeliveryPolicy | None = None,
+    ) -> Consumer:  # fmt: skip
+        """Make a consumer.
+
+        Args:
+            destination: a queue, topic or stream, or a text: the name of a queue, or one that begins with ``topic://``
+                or ``stream://``. Its name may have options, of queues and topics also wildcards and several names.
+            selector: which messages it wants, in the language of JMS.
+            name: of a durable subscription of a topic; the connection needs a ``client_id`` for it.
+            no_local: without messages of the same connection.
+            prefetch: how many messages the broker may give ahead; None: as the options say; 0: each is asked for.
+            exclusive: the only one that gets messages while it is there.
+            group: of a stream: the consumer group that it is a member of; without one it reads all messages by itself.
+            start: of a stream: where it begins, or the group if it is new: ``earliest``, ``latest`` (if empty),
+                ``offset=N``, ``timestamp=2026-01-31T12:00:00Z`` or ``ago=30m``.
+            listener: called with each message, one after another: a plain function, in the session's thread.
+                Without one, use ``receive`` or ``async for``.
+            policy: for messages that are rolled back; None: the connection's for the destination.
+
+        Raises:
+            InvalidSelector: the selector cannot be read.
+            InvalidDestination: a stream, and the broker is not Quire.
+            InvalidArgument: an argument is not what it should be, or not for this kind of destination.
+            GroupMismatch: the group has another selector.
+            IllegalState: a listener with a prefetch of 0, or both ways of consuming in one session.
+            QuireError: the broker refused it.
+        """
+        return Consumer(
+            self._loop,
+            self._loop.run(
+                self._inner.consumer(
+                    destination,
+                    selector=selector,
+                    name=name,
+                    no_local=no_local,
+                    prefetch=prefetch,
+                    exclusive=exclusive,
+                    group=group,
+                    start=start,
+                    listener=self._called(listener, ReceivedMessage),
+                    policy=policy,
+                )
+            ),
+        )
 
     def browser(self, queue: Queue | Stream | str, *, selector: str = "") -> Browser:
-        """Look at messages without taking them; see ``quire.client.Session.browser``."""
-        return Browser(self._loop, self._session.browser(queue, selector=selector))
+        """Look at messages without taking them: ``for message in session.browser(queue)``.
+
+        Args:
+            queue: a queue, or a stream, which is shown from its first message to its last.
+            selector: which messages.
+        """
+        return Browser(self._loop, self._loop.call(lambda: self._inner.browser(queue, selector=selector)))
 
     def request(
-        self, destination: ClientDestination | str, body: Body | Message = None, *,
+        self,
+        destination: ClientDestination | str,
+        body: Body | Message = None,
+        *,
         timeout: float | timedelta | None = 30.0,
-    ) -> ReceivedMessage:  # fmt: skip
-        """Send a request, and wait for its answer; see ``quire.client.Session.request``."""
-        answer = self._loop.run(self._session.request(destination, body, timeout=timeout))
-        return ReceivedMessage(self._loop, answer)
+    ) -> ReceivedMessage:
+        """Send a request, and wait for the message that answers it; outside of any transaction.
+
+        Args:
+            destination: who answers there sends to the ``reply_to`` with the ``correlation_id`` of the request.
+            body: the request.
+            timeout: how long the answer may take, in seconds or as a timedelta; None: without a limit.
+
+        Raises:
+            RequestUnanswered: no answer came in time; it is a ``TimeoutError``.
+            QuireError: the broker refused the request.
+        """
+        return ReceivedMessage(self._loop, self._loop.run(self._inner.request(destination, body, timeout=timeout)))
 
     def temporary_queue(self) -> TemporaryQueue:
         """Make a temporary queue; it ends with the connection."""
-        return self._loop.run(self._session.temporary_queue())
+        return self._loop.run(self._inner.temporary_queue())
 
     def temporary_topic(self) -> TemporaryTopic:
         """Make a temporary topic; it ends with the connection."""
-        return self._loop.run(self._session.temporary_topic())
+        return self._loop.run(self._inner.temporary_topic())
 
     def delete_temporary(self, destination: TemporaryQueue | TemporaryTopic) -> None:
-        """Delete a temporary destination; see ``quire.client.Session.delete_temporary``."""
-        self._loop.run(self._session.delete_temporary(destination))
+        """Delete a temporary destination of this connection before the connection ends.
+
+        Raises:
+            DestinationInUse: it has consumers.
+        """
+        self._loop.run(self._inner.delete_temporary(destination))
 
     def unsubscribe(self, name: str, stream: Stream | str | None = None) -> None:
-        """Delete a durable subscription or a consumer group; see ``quire.client.Session.unsubscribe``."""
-        self._loop.run(self._session.unsubscribe(name, stream))
+        """Delete a durable subscription that has no consumer, or a consumer group that has no member.
+
+        Args:
+            name: of the durable subscription, or of the group.
+            stream: the stream of the group.
+
+        Raises:
+            UnknownSubscription: there is none of that name.
+            UnknownConsumerGroup: the stream has no such group.
+            DestinationInUse: it has a consumer, or a member.
+        """
+        self._loop.run(self._inner.unsubscribe(name, stream))
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """Commit at the end of the block, or roll back what it raised; see ``quire.client.Session.transaction``."""
-        self._session.check_transacted()
+        """Commit at the end of the block, or roll back what it raised: ``with session.transaction(): ...``.
+
+        Raises:
+            IllegalState: the session has no transactions.
+            TransactionRolledBack: the commit came to a rollback.
+        """
+        self._inner.check_transacted()
         try:
             yield self
         except BaseException:
@@ -430,26 +506,39 @@ class Session:
         self.commit()
 
     def commit(self) -> None:
-        """Commit; see ``quire.client.Session.commit``."""
-        self._loop.run(self._session.commit())
+        """Commit what was sent and received since the last commit or rollback.
+
+        Raises:
+            IllegalState: the session has no transactions.
+            TransactionRolledBack: the connection was lost meanwhile. Everything is rolled back, or, when the answer to
+                the commit itself was lost, in doubt.
+            QuireError: the broker refused it, and everything is rolled back.
+        """
+        self._loop.run(self._inner.commit())
 
     def rollback(self) -> None:
-        """Roll back; see ``quire.client.Session.rollback``."""
-        self._loop.run(self._session.rollback())
+        """Undo what was sent since the last commit or rollback, and deliver again what was received.
+
+        Raises:
+            IllegalState: the session has no transactions.
+        """
+        self._loop.run(self._inner.rollback())
 
     def acknowledge(self) -> None:
-        """Acknowledge everything that was delivered; see ``quire.client.Session.acknowledge``."""
-        self._loop.run(self._session.acknowledge())
+        """In a ``CLIENT`` session: acknowledge everything that was delivered so far.
+
+        Raises:
+            IllegalState: the session is closed, or has another mode.
+        """
+        self._loop.run(self._inner.acknowledge())
 
     def recover(self) -> None:
-        """Deliver again what is not acknowledged; see ``quire.client.Session.recover``."""
-        self._loop.run(self._session.recover())
+        """Deliver again what was delivered and not acknowledged.
 
-    def close(self) -> None:
-        """Close it with its consumers and producers; an open transaction is rolled back."""
-        self._loop.run(self._session.close())
-        if self._listeners is not None:
-            self._listeners.shutdown(wait=False)
+        Raises:
+            IllegalState: the session is transacted; roll back instead.
+        """
+        self._loop.run(self._inner.recover())
 
     def __enter__(self) -> Self:
         """Itself."""
@@ -461,105 +550,56 @@ class Session:
         """Close."""
         self.close()
 
-    def _called(self, listener: Listener) -> AsyncListener:
-        check_plain_function("listener", listener, "a plain function of a message; coroutine functions are for asyncio")
-        if self._listeners is None:
-            self._listeners = concurrent.futures.ThreadPoolExecutor(1, "quire-listener")
-        thread = self._listeners
 
-        async def called(message: AsyncReceivedMessage) -> None:
-            loop = asyncio.get_running_loop()
-            done: object = await loop.run_in_executor(thread, listener, ReceivedMessage(self._loop, message))
-            if asyncio.iscoroutine(done):
-                done.close()
-                raise refused("listener", listener, "a plain function of a message; it made a coroutine")
-
-        return called
-
-
-class ConnectOptions(TypedDict, total=False):
-    """The options of ``connect``; see ``quire.client.connect``."""
-
-    user: str
-    password: str
-    client_id: str
-    policies: PoliciesByDestination | None
-    on_error: OnError | None
-    tls: ssl.SSLContext | None
-
-
-def connect(url: str = "tcp://127.0.0.1:61616", **options: Unpack[ConnectOptions]) -> "Connection":
-    """Make a connection to a broker, for ``with``: it connects when it is entered.
-
-    Args:
-        url: the broker, as for ``quire.client.connect``.
-        options: those of ``quire.client.connect``. ``on_error`` is called in the connection's thread, and gets a
-            message as ``quire.client.ReceivedMessage``: read its attributes only.
-
-    Raises:
-        InvalidArgument: the URL cannot be read, or another argument is not what it should be.
-    """
-    return Connection(connection_module.connect(url, **options))
-
-
-class Connection:
-    """A connection to a broker; see ``quire.client.Connection``. It connects when it is entered or opened."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
-        self._thread: EventLoopThread | None = None
-
-    def open(self) -> Self:
-        """Connect; see ``quire.client.Connection.open``."""
-        thread = EventLoopThread("quire-client")
-        try:
-            thread.run(self._connection.open())
-        except BaseException:
-            thread.stop()
-            raise
-        self._thread = thread
-        return self
-
-    def session(self, ack: AckMode = AckMode.AUTO) -> Session:
-        """Make a session; see ``quire.client.Connection.session``."""
-        if self._thread is None:
-            raise IllegalState("the connection is not open: use `with sync.connect(...)`, or call its open()")
-        return Session(self._thread, self._thread.call(lambda: self._connection.session(ack)))
+class Connection(ConnectionInThread):
+    """A connection to a broker; ``connect`` makes one."""
 
     @property
     def client_id(self) -> str:
-        """Whose durable subscriptions it may use."""
-        return self._connection.client_id
+        """Whose durable subscriptions it may use; one that is unique if none was given."""
+        return self._inner.client_id
 
     @property
     def broker_name(self) -> str:
-        """The name of the broker."""
-        return self._connection.broker_name
+        """The name of the broker, once it has said it."""
+        return self._inner.broker_name
 
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a socket to a broker at present."""
-        return self._connection.is_connected
+    def session(self, ack: AckMode = AckMode.AUTO) -> Session:
+        """Make a session.
+
+        Args:
+            ack: when messages are acknowledged.
+
+        Raises:
+            IllegalState: the connection is not open.
+            InvalidArgument: it is none of the modes.
+        """
+        return Session(self._loop, self._loop.call(lambda: self._inner.session(ack)))
 
     @property
     def unanswered(self) -> int:
-        """How many commands wait for the broker's answer."""
-        return self._connection.unanswered
+        """How many commands wait for the broker's answer: while it holds sends, this does not fall."""
+        return self._inner.unanswered
+
+    @property
+    def oldest_unanswered_age(self) -> float:
+        """For how long the oldest of those has been waiting, in seconds."""
+        return self._inner.oldest_unanswered_age
 
     @property
     def suppressed_duplicates(self) -> int:
         """How many messages came again that the application had finished, and were acknowledged again."""
-        return self._connection.suppressed_duplicates
+        return self._inner.suppressed_duplicates
 
-    def close(self) -> None:
-        """Close it with its sessions, and end its thread."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        try:
-            thread.run(self._connection.close())
-        finally:
-            thread.stop()
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a socket to a broker at present."""
+        return self._inner.is_connected
+
+    @property
+    def address(self) -> str | None:
+        """The address of the present broker."""
+        return self._inner.address
 
     def __enter__(self) -> Self:
         """Connect."""
@@ -570,3 +610,40 @@ class Connection:
     ) -> None:
         """Close."""
         self.close()
+
+
+def connect(
+    url: str = "tcp://127.0.0.1:61616", *, user: str = "", password: str = "", client_id: str = "",
+    policies: PoliciesByDestination | None = None, on_error: OnError | None = None,
+    tls: ssl.SSLContext | None = None, clock: Clock | None = None,
+) -> "Connection":  # fmt: skip
+    """Make a connection to a broker, for ``async with``: it connects when it is entered.
+
+    Args:
+        url: ``tcp://HOST:PORT``, ``ssl://HOST:PORT`` or ``failover:(tcp://A:1,tcp://B:2)``, with ActiveMQ's options.
+        user: the user, if the broker has users.
+        password: the user's password.
+        client_id: whose durable subscriptions the connection may use.
+        policies: redelivery policies by destination, or by its text; names may have wildcards.
+        on_error: called with errors that no call raises: of a listener, of a command that is not answered, or of a
+            connection that is lost for good. It gets the error, and if it takes a second argument, the message whose
+            listener raised it, or None. With ``quire.client.sync`` it is called in the connection's thread: of the
+            message, read the attributes only.
+        tls: for ``ssl://``; None: the authorities of the file that QUIRE_TLS_CA names, or the system's.
+        clock: for expirations and limits.
+
+    Raises:
+        InvalidArgument: the URL cannot be read, or another argument is not what it should be.
+    """
+    return Connection(
+        async_connect(
+            url,
+            user=user,
+            password=password,
+            client_id=client_id,
+            policies=policies,
+            on_error=on_error,
+            tls=tls,
+            clock=clock,
+        )
+    )

@@ -16,8 +16,7 @@ from quire.console.process import run
 from quire.errors import QuireError
 from quire.logs import configure
 
-NICENESS = 10
-"""How much it gives way to others: where all processors are busy, it gets about a tenth of one."""
+NICENESS = 10  # how much it gives way to others: where all processors are busy, it gets about a tenth of one
 
 
 def main() -> int:

@@ -18,18 +18,15 @@ class ConsoleTls(NamedTuple):
     """What a console encrypts with.
 
     Attributes:
-        certificate: the file with its certificate, PEM; empty: browsers connect without TLS.
-        key: the file with the key of the certificate; empty: the same file.
         pinned: the file with the certificate of the broker, whatever its names; empty: as other clients trust brokers.
     """
 
-    certificate: str = ""
-    key: str = ""
+    certificate: str = ""  # the file with its certificate, PEM; empty: browsers connect without TLS
+    key: str = ""  # the file with the key of the certificate; empty: the same file
     pinned: str = ""
 
     @property
     def scheme(self) -> str:
-        """How the URL of the console begins."""
         return "https" if self.certificate else "http"
 
     def trust(self) -> ssl.SSLContext:
@@ -54,14 +51,12 @@ class ConsoleTls(NamedTuple):
         return context
 
 
-CONNECT_LIMIT = 5.0
-"""How long a connection to the broker may take, in seconds."""
+CONNECT_LIMIT = 5.0  # how long a connection to the broker may take, in seconds
 
 ANSWER_LIMIT = 60.0
 """How long an answer may take, in seconds; what may take longer runs in the background of the broker."""
 
-MAX_CONNECTIONS = 32
-"""How many connections to one broker all pages share."""
+MAX_CONNECTIONS = 32  # how many connections to one broker all pages share
 
 
 class LoginNeeded(AccessRefused):
@@ -100,11 +95,8 @@ class BrokerApi:
         """Make one call below ``/api/v1``; what is None of the query is left out.
 
         Args:
-            method: GET, POST, PUT or DELETE.
             path: the path, its names percent-encoded (``path_of``).
             authorization: the header Authorization.
-            body: what is sent as JSON.
-            query: what comes after the question mark.
 
         Raises:
             LoginNeeded: the broker does not know who calls.
@@ -125,7 +117,6 @@ class BrokerApi:
         raise remote_error(code, text, data)
 
     async def content(self, path: str, authorization: str | None) -> httpx.Response:
-        """What a path has, as it is."""
         return await self._send("GET", path, authorization, None, {})
 
     async def _send(
@@ -145,12 +136,10 @@ class BrokerApi:
             raise BrokerUnreachable(text, url=self.url) from error
 
     async def close(self) -> None:
-        """Close its connections."""
         await self._client.aclose()
 
 
 def path_of(*parts: object) -> str:
-    """The path of some parts, each percent-encoded."""
     return "".join(["/" + _part(str(part)) for part in parts])
 
 

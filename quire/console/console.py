@@ -19,11 +19,8 @@ from quire.console.pages import PAGES, Build
 from quire.console.session import Access, Pollers, Session, Sessions
 from quire.errors import InvalidArgument, QuireError
 
-BUILD_LIMIT = 30.0
-"""How long a page may take to be built, in seconds: it waits for the broker's answers."""
-
-RECONNECT_LIMIT = 10.0
-"""For how many seconds a page is kept when its browser is gone."""
+BUILD_LIMIT = 30.0  # how long a page may take to be built, in seconds: it waits for the broker's answers
+RECONNECT_LIMIT = 10.0  # for how many seconds a page is kept when its browser is gone
 
 
 class Console:
@@ -31,7 +28,6 @@ class Console:
 
     Args:
         urls: where the APIs are; the first one is shown at first.
-        clock: the time.
         transport: what carries the requests to the brokers; tests give their own.
         tls: what calls of ``https://`` APIs are made with.
     """
@@ -93,6 +89,5 @@ class Console:
                 client.delete()
 
     async def close(self) -> None:
-        """End the connections to the brokers."""
         for api in self.brokers.values():
             await api.close()

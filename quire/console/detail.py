@@ -14,10 +14,10 @@ from quire.console import shown
 from quire.console.elements import AGE, DEPTH, IN, OUT, Facts, Field, Form, Tiles, Tone, block, notice, say
 from quire.console.page import Page
 from quire.console.plot import Line, Plots
-from quire.console.tables import Column, Entry, LocalTable
+from quire.console.tables import Column, Entry, LocalTable, Show, facts_of, tiles_of
+from quire.resources import Status
 
-PROGRESS = 0.5
-"""How often the progress of what takes long is asked for, in seconds."""
+PROGRESS = 0.5  # how often the progress of what takes long is asked for, in seconds
 
 After = Callable[[], Awaitable[None] | None]
 
@@ -27,26 +27,18 @@ class Action:
     """Something an operator may do to one thing.
 
     Attributes:
-        verb: what it does, in a word: it is on the button.
-        subject: what it is done to, as the user reads it: ``queue orders``.
-        method: of the request.
-        path: of the request.
         effect: says what becomes of that many messages, after the number: ``messages are removed``.
-        query: of the request.
-        body: parts of the request's body that no field has.
-        fields: what the user may say to it.
-        warning: what to know beforehand.
     """
 
-    verb: str
-    subject: str
+    verb: str  # what it does, in a word: it is on the button
+    subject: str  # what it is done to, as the user reads it: ``queue orders``
     method: str
     path: str
     effect: str = "messages are removed"
     query: dict[str, object] = field(default_factory=dict)
-    body: dict[str, Any] | None = None
-    fields: Sequence[Field] = ()
-    warning: str = ""
+    body: dict[str, Any] | None = None  # parts of the request's body that no field has
+    fields: Sequence[Field] = ()  # what the user may say to it
+    warning: str = ""  # what to know beforehand
 
 
 class ActionDialog:
@@ -90,7 +82,6 @@ class ActionDialog:
         return await self._page.attempt(call)
 
     async def _preview(self) -> None:
-        """The first step: count what would be touched."""
         if missing := self._form.missing:
             ui.notify(f"Fill in: {missing}", type="warning")
             return
@@ -111,7 +102,6 @@ class ActionDialog:
         self._go.props("color=negative")
 
     async def _do(self) -> None:
-        """The second step."""
         answer = await self._request(token=self._token, background=True)
         if answer is None:
             self._dialog.close()
@@ -163,16 +153,7 @@ def _progress(operation: dict[str, Any], bar: ui.linear_progress, text: Any) -> 
 
 
 class FormDialog:
-    """Asks for some fields and makes one request of them.
-
-    Args:
-        page: where it is.
-        title: what is done.
-        verb: what the button says.
-        fields: what the user says.
-        send: makes the request.
-        after: what follows its answer.
-    """
+    """Asks for some fields and makes one request of them."""
 
     def __init__(
         self, page: Page, title: str, verb: str, fields: Sequence[Field],
@@ -205,13 +186,8 @@ class FormDialog:
                 await following
 
 
-REFRESH = 3.0
-"""How often the page is asked for again, in seconds."""
-
-MOST_ROWS = 200
-"""How many rows a table of the page has at most."""
-
-Show = Callable[[Entry], str | tuple[str, Tone]]
+REFRESH = 3.0  # how often the page is asked for again, in seconds
+MOST_ROWS = 200  # how many rows a table of the page has at most
 
 PLOTS = [
     ("Messages per second", [Line("in", "in", IN), Line("out", "out", OUT)]),
@@ -222,49 +198,30 @@ PLOTS = [
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A table on the page.
+    """A table on the page."""
 
-    Attributes:
-        title: above it.
-        columns: its columns.
-        entries: finds its entries in the answer.
-        empty: what is said where there is none.
-    """
-
-    title: str
+    title: str  # above it
     columns: Sequence[Column]
-    entries: Callable[[Entry], Sequence[Entry]]
-    empty: str = "None."
+    entries: Callable[[Entry], Sequence[Entry]]  # finds its entries in the answer
+    empty: str = "None."  # what is said where there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one kind of thing is shown.
+    """How one kind of thing is shown."""
 
-    Attributes:
-        tiles: the numbers that matter most; what is shown as a pair is the number and a tone.
-        facts: the others.
-        state: a word for its state.
-        why: more about that state.
-        of: its kind in the history of the API, if it has one.
-        parts: the tables.
-    """
-
-    tiles: Mapping[str, Show]
-    facts: Mapping[str, Show]
-    state: Callable[[Entry], tuple[str, Tone]]
-    why: Callable[[Entry], str] = lambda entry: ""
-    of: str | None = None
-    parts: Sequence[Part] = field(default_factory=list)
+    kind: type[Status]  # the resource; its tiles and facts follow from that
+    state: Callable[[Entry], tuple[str, Tone]]  # a word for its state
+    why: Callable[[Entry], str] = lambda entry: ""  # more about that state
+    of: str | None = None  # its kind in the history of the API, if it has one
+    parts: Sequence[Part] = ()  # the tables
+    tiles: Mapping[str, Show] = field(default_factory=dict)  # more of the numbers that matter most
 
 
 class Detail:
     """The content of such a page.
 
     Args:
-        page: where it is.
-        look: how it is shown.
-        path: where the API has it.
         name: its name in the history.
     """
 
@@ -275,7 +232,9 @@ class Detail:
         with block("line"):
             self._chip = say("", classes="chip")
             self._why = say("", classes="mute")
-        self._tiles = Tiles(list(look.tiles))
+        self._numbers: dict[str, Show] = {**tiles_of(look.kind), **look.tiles}
+        self._details = facts_of(look.kind)
+        self._tiles = Tiles(list(self._numbers))
         plots = PLOTS[:2] if look.of in ("topic", "stream") else PLOTS  # these have no oldest message that waits
         self._plots = Plots(page, look.of, name, plots) if look.of else None
         self._parts: list[tuple[Part, LocalTable]] = []
@@ -284,7 +243,7 @@ class Detail:
             self._parts.append((part, LocalTable(part.columns, part.empty)))
         with block("card"):
             say("Details", "h2")
-            self._facts = Facts(look.facts)
+            self._facts = Facts(self._details)
 
     async def open(self, entry: Entry) -> None:
         """Show it, and go on showing how it is."""
@@ -294,19 +253,17 @@ class Detail:
         self._page.watch(self._path, REFRESH, self.show)
 
     def show(self, entry: Entry) -> None:
-        """Show how it is now."""
         text, tone = self._look.state(entry)
         self._chip.text = text
         self._chip.classes(replace=f"chip {tone}")
         self._why.text = self._look.why(entry)
-        for name, show in self._look.tiles.items():
+        for name, show in self._numbers.items():
             self._tiles.show(name, *_pair(show(entry)))
-        self._facts.show({name: show(entry) for name, show in self._look.facts.items()})
+        self._facts.show({name: show(entry) for name, show in self._details.items()})
         for part, table in self._parts:
             table.show(part.entries(entry)[:MOST_ROWS])
 
     async def reload(self) -> None:
-        """Ask again after something was changed."""
         entry = await self._page.attempt(self._page.get(self._path))
         if entry is not None:
             self.show(entry)
@@ -317,7 +274,6 @@ def _pair(value: str | tuple[str, Tone]) -> tuple[str, str, Tone]:
 
 
 def link_button(page: Page, label: str, icon: str, path: str, *, main: bool = False, **query: object) -> None:
-    """A button that goes to another page."""
     button = ui.button(label, icon=icon, on_click=lambda: page.go(path, **query)).classes("act")
     button.props("dense unelevated color=primary" if main else "dense outline")
 
@@ -333,8 +289,3 @@ def action_menu(page: Page, actions: Sequence[tuple[Action, After]]) -> None:
     with ui.button("Actions", icon="expand_more").props("dense outline").classes("act"), ui.menu():
         for action, after in actions:
             ui.menu_item(f"{action.verb}…", lambda action=action, after=after: chosen(action, after))
-
-
-def counted(name: str, show: Callable[[Any], str] = shown.number) -> Show:
-    """Shows one field of the answer; a number, unless it is said otherwise."""
-    return lambda entry: show(entry.get(name))

@@ -14,17 +14,14 @@ from nicegui.elements.mixins.value_element import ValueElement
 
 from quire.console import shown
 
-Tone = Literal["", "bad", "warn", "good"]
-"""What a value means for an operator."""
+Tone = Literal["", "bad", "warn", "good"]  # what a value means for an operator
 
 
 def block(classes: str, tag: str = "div") -> Element:
-    """An element for others."""
     return ui.element(tag).classes(classes)
 
 
 def say(text: str, tag: str = "span", classes: str = "") -> TextElement:
-    """Text."""
     return TextElement(tag=tag, text=text).classes(classes)
 
 
@@ -50,7 +47,6 @@ class Facts:
                     self._values[name] = say("", "dd")
 
     def show(self, values: dict[str, tuple[str, Tone] | str]) -> None:
-        """Show values, each with a tone if it has one."""
         for name, value in values.items():
             text, tone = (value, "") if isinstance(value, str) else value
             element = self._values[name]
@@ -70,7 +66,6 @@ class Tiles:
                     self._tiles[name] = (say("", "div", "value"), say("", "div", "note"))
 
     def show(self, name: str, value: str, note: str = "", tone: Tone = "") -> None:
-        """Show a number and a few words to it."""
         large, small = self._tiles[name]
         large.text, small.text = value, note
         large.classes(replace=f"value tone-{tone}" if tone else "value")
@@ -94,22 +89,16 @@ class Field:
     """One field.
 
     Attributes:
-        name: its name in the request.
-        label: what it is for.
         kind: how it is filled in; ``words`` are a list, written with spaces.
-        hint: what may be written, or an example.
-        value: what it has at first.
-        choices: the choices of a ``choice``.
-        is_required: whether it may not be empty.
     """
 
-    name: str
-    label: str
+    name: str  # its name in the request
+    label: str  # what it is for
     kind: Literal["text", "area", "number", "switch", "choice", "password", "words"] = "text"
-    hint: str = ""
-    value: Any = None
-    choices: Sequence[str] = ()
-    is_required: bool = False
+    hint: str = ""  # what may be written, or an example
+    value: Any = None  # what it has at first
+    choices: Sequence[str] = ()  # the choices of a ``choice``
+    is_required: bool = False  # whether it may not be empty
 
 
 class Form:
@@ -119,12 +108,10 @@ class Form:
         self._inputs = {field.name: (field, _input(field)) for field in fields}
 
     def value(self, name: str) -> Any:
-        """What a field has now."""
         return self._inputs[name][1].value
 
     @property
     def missing(self) -> str | None:
-        """The label of a field that has to be filled in."""
         for field, element in self._inputs.values():
             if field.is_required and element.value in (None, "", []):
                 return field.label
@@ -189,11 +176,8 @@ ICONS = {
 }  # fmt: skip
 
 
-LINE = 16
-"""How many bytes a line of the hexadecimal view has."""
-
-MOST_HEX = 4096
-"""How many bytes the hexadecimal view shows."""
+LINE = 16  # how many bytes a line of the hexadecimal view has
+MOST_HEX = 4096  # how many bytes the hexadecimal view shows
 
 
 class BodyView:
@@ -246,7 +230,6 @@ def _pretty(text: str) -> str | None:
 
 
 def hexadecimal(data: bytes) -> str:
-    """Bytes as lines of offset, numbers and characters."""
     lines = []
     for start in range(0, min(len(data), MOST_HEX), LINE):
         part = data[start : start + LINE]

@@ -85,8 +85,7 @@ def _page(title: str, content: str, head: str = "") -> bytes:
 
 
 COOKIE = "quire_console"
-MAX_FORM = 8 * 1024
-"""How many bytes a form may have."""
+MAX_FORM = 8 * 1024  # how many bytes a form may have
 
 HEADERS = [
     (b"x-frame-options", b"DENY"),
@@ -113,20 +112,14 @@ class Guard:
     """The ASGI application that the server runs.
 
     Args:
-        app: the pages.
         brokers: the brokers, by their keys; the first one is meant where a link names none.
-        sessions: who is logged in.
-        access: how a user is made known to a broker.
-        pages: the paths of the pages.
         static: how the paths of files begin.
         clients: how many pages are open.
-        host: the host that the console listens on.
         allow_open: whether brokers without users are shown although the host is not loopback.
         names: the names of the console, separated by spaces. They count where a broker without users is shown.
     """
 
-    MAX_CLIENTS = 200
-    """How many pages may be open at once."""
+    MAX_CLIENTS = 200  # how many pages may be open at once
 
     def __init__(
         self, app: ASGIApp, brokers: dict[str, BrokerApi], sessions: Sessions, access: Access, *,
@@ -145,7 +138,6 @@ class Guard:
         self._allow_open = allow_open or is_loopback(host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -287,7 +279,6 @@ def _with_cookie(response: Response, session: Session, request: Request) -> Resp
 
 
 def _target(request: Request) -> str:
-    """The page that was asked for, as a path."""
     return request.url.path + (f"?{request.url.query}" if request.url.query else "")
 
 

@@ -40,7 +40,6 @@ class Preferences(msgspec.Struct, frozen=True):
 
 
 def read_preferences(cookies: str) -> Preferences:
-    """The choices in a request's header Cookie."""
     try:
         morsel = SimpleCookie(cookies).get(COOKIE)
         return msgspec.json.decode(unquote(morsel.value), type=Preferences) if morsel else Preferences()
@@ -81,15 +80,7 @@ _THEMES = {
 
 
 class Frame:
-    """The top bar and the navigation of one page.
-
-    Args:
-        here: the entry of the navigation that the page belongs to.
-        link: makes the link to a page.
-        caller: the user.
-        brokers: the names of all brokers.
-        preferences: what the user has chosen to see.
-    """
+    """The top bar and the navigation of one page."""
 
     def __init__(
         self, here: str, link: Callable[[str], str], caller: Caller, brokers: Sequence[str], preferences: Preferences
@@ -173,8 +164,6 @@ class Page:
 
     Args:
         brokers: all brokers of the console, by their keys.
-        pollers: what asks them.
-        request: the request for the page.
     """
 
     def __init__(self, brokers: Mapping[str, BrokerApi], pollers: Pollers, request: Request) -> None:
@@ -199,14 +188,12 @@ class Page:
     # Links.
 
     def link(self, path: str, **query: object) -> str:
-        """The link to a page of the same broker."""
         given = {name: str(value) for name, value in query.items() if value not in (None, "")}
         if self.caller.api.key != next(iter(self.brokers)):
             given["broker"] = self.caller.api.key
         return path + (f"?{urlencode(given)}" if given else "")
 
     def go(self, path: str, **query: object) -> None:
-        """Have the browser go to another page."""
         ui.navigate.to(self.link(path, **query))
 
     def remember(self, **query: str | int | None) -> None:
@@ -241,7 +228,6 @@ class Page:
 
         Args:
             title: what the page is about; text of clients is fine.
-            here: the entry of the navigation it belongs to.
             crumbs: the pages above it: texts and links.
         """
         ui.page_title(f"{shown.text(title, 60)} · Quire")
@@ -259,7 +245,6 @@ class Page:
             yield head
 
     def failed(self, error: QuireError) -> None:
-        """Show why the page cannot be shown."""
         if self._trouble is None:
             with self.frame("This cannot be shown", ""):
                 notice(shown.text(str(error), 1000), error.entry.advice, "bad")
@@ -280,7 +265,6 @@ class Page:
                 notice(shown.text(str(error), 1000), error.entry.advice, "bad")
 
     async def get(self, path: str, **query: object) -> dict[str, Any]:
-        """Ask the broker once."""
         return await self.caller.call("GET", path, **query)
 
     async def attempt(self, call: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
@@ -307,7 +291,6 @@ class Page:
         return watch
 
     def unwatch(self, watch: Watch) -> None:
-        """Ask no more."""
         watch.close()
         self._watches.remove(watch)
 
@@ -325,7 +308,6 @@ class Page:
             watch.show(self._is_connected and self._is_visible)
 
     def _left(self) -> None:
-        """The page is closed."""
         for watch in self._watches:
             watch.close()
         self._watches.clear()
@@ -335,7 +317,6 @@ def subject_link(page: Page, kind: str, name: str | None) -> str | None:
     """The page about a thing, by its kind and name as the API has them; None if there is none.
 
     Args:
-        page: where the link is.
         kind: ``queue``, ``topic``, ``stream``, ``durable``, ``group`` or ``broker``.
         name: its name: ``CLIENT/NAME`` of a durable subscription, ``STREAM/GROUP`` of a group.
     """
@@ -350,11 +331,9 @@ def subject_link(page: Page, kind: str, name: str | None) -> str | None:
 
 
 def destination_link(page: Page, destination: str) -> str | None:
-    """The page about a destination, written ``queue://orders``."""
     kind, colon, name = destination.partition("://")
     return subject_link(page, kind, name) if colon else None
 
 
 def queue_link(page: Page, entry: dict[str, Any]) -> str:
-    """The page about a queue of a list."""
     return page.link("/queue", name=entry["name"])

@@ -37,7 +37,6 @@ class Plot:
             )
 
     def show(self, history: dict[str, Any]) -> None:
-        """Show the whole of a span."""
         at = history["at"]
         for line, series in zip(self.lines, self.chart.options["series"], strict=True):
             series["data"] = [[time, value] for time, value in zip(at, history[line.key], strict=True)]
@@ -48,10 +47,7 @@ class Plots:
     """The plots of one object, over a span that the user chooses.
 
     Args:
-        page: where they are.
         of: the kind of object in the API: ``broker``, ``queue``.
-        name: its name.
-        plots: titles and lines.
     """
 
     def __init__(self, page: Page, of: str, name: str | None, plots: list[tuple[str, list[Line]]]) -> None:
@@ -80,7 +76,6 @@ class Plots:
         self._watch = self._page.watch("/history", seconds, self._push, span=self._span, **self._query)
 
     def _push(self, history: dict[str, Any]) -> None:
-        """Send the points that are new."""
         keep = SPANS[self._span][1]
         points = [
             [plot.chart.id, at, [history[line.key][place] for line in plot.lines], keep]
@@ -144,14 +139,9 @@ KINDS = {
 }  # fmt: skip
 DEAD_LETTER = "#c58b2a"
 
-ROW = 30
-"""How many pixels a node has in the column that has the most."""
-
-LEAST = 0.04
-"""An edge without a rate is as thick as this part of the thickest."""
-
-LABEL = 28
-"""How many characters of a name are beside a node."""
+ROW = 30  # how many pixels a node has in the column that has the most
+LEAST = 0.04  # an edge without a rate is as thick as this part of the thickest
+LABEL = 28  # how many characters of a name are beside a node
 
 
 def sankey(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:

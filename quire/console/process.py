@@ -17,14 +17,9 @@ from quire.console.broker_api import ConsoleTls
 from quire.errors import AddressInUse, InvalidArgument, UnsupportedEnvironment
 from quire.settings import split_address
 
-STOP_LIMIT = 2
-"""How many seconds a stop waits for answers that are under way."""
-
-MAX_CONNECTIONS = 512
-"""How many connections browsers may have at once."""
-
-REQUEST_LIMIT = 10.0
-"""How many seconds a request may take to arrive; it has a form at the most."""
+STOP_LIMIT = 2  # how many seconds a stop waits for answers that are under way
+MAX_CONNECTIONS = 512  # how many connections browsers may have at once
+REQUEST_LIMIT = 10.0  # how many seconds a request may take to arrive; it has a form at the most
 
 
 class ConsoleConnection(H11Protocol):
@@ -43,19 +38,16 @@ class ConsoleConnection(H11Protocol):
         self._is_web_socket = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A browser has connected."""
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
             (next(iter(self._slow), None) or self)._end()
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        """The answer is written."""
         super().on_response_complete()
         self._watch()
 
@@ -65,7 +57,6 @@ class ConsoleConnection(H11Protocol):
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
         super().connection_lost(exc)
         self._watch()
 

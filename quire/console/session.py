@@ -17,21 +17,15 @@ from quire.errors import QuireError
 from quire.security import Proof
 from quire.security.accounts import split_token
 
-IDLE_LIMIT = 8 * 3600.0
-"""After how many seconds without a request a session ends."""
-
-MAX_SESSIONS = 1000
-"""How many sessions there are at most; the one that was not used for the longest time ends first."""
-
-TOKEN_LIFETIME = 12 * 3600
-"""For how many seconds the console asks for a token; a session ends with it."""
+IDLE_LIMIT = 8 * 3600.0  # after how many seconds without a request a session ends
+MAX_SESSIONS = 1000  # how many sessions there are at most; the one that was not used for the longest time ends first
+TOKEN_LIFETIME = 12 * 3600  # for how many seconds the console asks for a token; a session ends with it
 
 
 class Caller:
     """One user of one broker: every call of a page is made as this user.
 
     Args:
-        api: the broker.
         authorization: the header that says who it is; None while the broker has no users.
         who: what the broker says of the user (``GET /whoami``).
         token: the id of the token that the console has made, to revoke it; empty for none.
@@ -45,11 +39,9 @@ class Caller:
 
     @property
     def permissions(self) -> frozenset[str]:
-        """What the user may do with the broker as a whole."""
         return frozenset(self.who["permissions"])
 
     async def call(self, method: str, path: str, body: object = None, **query: object) -> dict[str, Any]:
-        """Make one call as this user."""
         return await self.api.call(method, path, self.authorization, body, **query)
 
 
@@ -71,7 +63,6 @@ class Sessions:
     """All sessions.
 
     Args:
-        clock: the time.
         ended: told of each session that ends.
     """
 
@@ -84,7 +75,6 @@ class Sessions:
         return len(self._sessions)
 
     def new(self) -> Session:
-        """Begin a session."""
         self._end_idle()
         while len(self._sessions) >= MAX_SESSIONS:
             self.end(next(iter(self._sessions.values())))
@@ -102,7 +92,6 @@ class Sessions:
         return session
 
     def end(self, session: Session) -> None:
-        """End a session; its pages end with it."""
         if self._sessions.pop(session.id, None) is not None:
             session.callers.clear()
             self._ended(session)
@@ -156,8 +145,7 @@ async def _revoke(caller: Caller) -> None:
         await caller.call("DELETE", path_of("tokens", caller.token))
 
 
-Take = Callable[[dict[str, Any] | QuireError], None]
-"""Takes each answer, or why there is none."""
+Take = Callable[[dict[str, Any] | QuireError], None]  # takes each answer, or why there is none
 
 
 class Watch:
@@ -189,13 +177,11 @@ class Poller:
         self._task: asyncio.Task[None] | None = None
 
     def add(self, take: Take) -> Watch:
-        """A page that is told the answers."""
         watch = Watch(self, take)
         self._watches.append(watch)
         return watch
 
     def remove(self, watch: Watch) -> None:
-        """A page less."""
         self.set_active(watch, seen=False)
         if watch in self._watches:
             self._watches.remove(watch)

@@ -3,9 +3,7 @@
 import re
 from datetime import UTC, datetime
 
-MOST_SHOWN = 200
-"""How many characters of a name or a header a page shows, unless it is about that one."""
-
+MOST_SHOWN = 200  # how many characters of a name or a header a page shows, unless it is about that one
 UNKNOWN = "–"  # noqa: RUF001 - an en dash: nothing is known
 
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")

@@ -6,6 +6,7 @@ A list that has no end to count to goes on where the page before ended.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from nicegui import ui
@@ -15,8 +16,12 @@ from quire.console import shown
 from quire.console.elements import Tone, block, say
 from quire.console.page import Page
 from quire.console.session import Watch
+from quire.resources import FACT, LIST, MORE, TILE, Field, Status, Unit, shown_at
 
 Entry = dict[str, Any]
+Link = Callable[[Entry], str | None]
+Show = Callable[[Entry], str | tuple[str, Tone]]
+"""What is shown of an entry; what is shown as a pair is the value and a tone."""
 
 CELL = """
 <q-td :props="props">
@@ -37,60 +42,106 @@ VERBS = """
 """The cell with what may be done with an entry."""
 
 Verb = Callable[[Entry], Awaitable[None]]
-Verbs = Callable[[Entry], Mapping[str, Verb]]
-"""What may be done with an entry: labels of buttons, and what they do."""
+Verbs = Callable[[Entry], Mapping[str, Verb]]  # what may be done with an entry: labels of buttons, and what they do
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """One column."""
 
-    Attributes:
-        name: its name, which is that of the order too.
-        label: its title.
-        show: makes the text of an entry.
-        sorts: whether the broker can sort by it.
-        is_text: whether it is text, on the left; numbers are on the right.
-        is_shown: whether it is shown until the user chooses.
-        wraps: whether long text goes on in the next line.
-        link: makes a link of an entry.
-        tone: what the value means.
-    """
-
-    name: str
+    name: str  # its name, which is that of the order too
     label: str
-    show: Callable[[Entry], str]
-    sorts: bool = True
-    is_text: bool = False
-    is_shown: bool = True
-    wraps: bool = False
-    link: Callable[[Entry], str | None] | None = None
-    tone: Callable[[Entry], Tone] | None = None
+    show: Callable[[Entry], str]  # makes the text of an entry
+    sorts: bool = True  # whether the broker can sort by it
+    is_text: bool = False  # whether it is text, on the left; numbers are on the right
+    is_shown: bool = True  # whether it is shown until the user chooses
+    wraps: bool = False  # whether long text goes on in the next line
+    link: Link | None = None  # makes a link of an entry
+    tone: Callable[[Entry], Tone] | None = None  # what the value means
 
 
-def count_column(name: str, label: str, *, shown_at_first: bool = True, sorts: bool = True) -> Column:
-    """A column of counts."""
-    return Column(name, label, lambda entry: shown.number(entry.get(name)), is_shown=shown_at_first, sorts=sorts)
+def column(field: Field, link: Link | None = None) -> Column:
+    return Column(
+        field.sort or field.name, field.label, partial(_value, field), sorts=bool(field.sort) or field.name == "name",
+        is_text=field.unit in ("text", "words", "flag", "other"), is_shown=LIST in field.shown.at, link=link,
+        tone=partial(_tone, field) if field.shown.is_bad or field.name == "blocked" else None,
+    )  # fmt: skip
 
 
-def rate_column(name: str, label: str) -> Column:
-    """A column of rates."""
-    return Column(name, label, lambda entry: shown.rate(entry.get(name)))
+def columns_of(
+    kind: type[Status], links: Mapping[str, Link] | None = None, own: Mapping[str, Column] | None = None,
+    state: Callable[[Entry], tuple[str, Tone]] | None = None,
+) -> list[Column]:  # fmt: skip
+    """The columns of a resource, first those that are shown until the user chooses.
+
+    Args:
+        links: what makes the links of fields.
+        own: the columns of fields that a page makes itself.
+        state: tells the state of an entry in a word or two, and what it means; that stands behind the names.
+    """
+    columns = [
+        (own or {}).get(field.name) or column(field, (links or {}).get(field.name))
+        for place in (LIST, MORE) for field in shown_at(kind, place)
+    ]  # fmt: skip
+    if state is not None:
+        names = [number for number, each in enumerate(columns) if each.link]
+        columns.insert(names[-1] + 1, state_column(state))
+    return columns
 
 
-def size_column(name: str, label: str = "Size", *, shown_at_first: bool = True, sorts: bool = True) -> Column:
-    """A column of sizes in bytes."""
-    return Column(name, label, lambda entry: shown.size(entry.get(name)), is_shown=shown_at_first, sorts=sorts)
+def tiles_of(kind: type[Status]) -> dict[str, Show]:
+    """The numbers of a resource that matter most, by their labels."""
+    return {field.label: partial(_toned, field) for field in shown_at(kind, TILE)}
 
 
-def span_column(name: str, label: str, field: str) -> Column:
-    """A column of durations; the field of an entry is in seconds."""
-    return Column(name, label, lambda entry: shown.span(entry.get(field)))
+def facts_of(kind: type[Status], inside: str = "") -> dict[str, Show]:
+    """What else is shown of a resource, by its labels."""
+    found: dict[str, Show] = {}
+    for field in shown_at(kind, FACT):
+        if field.inside is not None:
+            found |= facts_of(field.inside, field.name)
+        elif field.unit != "other":
+            show = partial(_toned, field)
+            found[field.label] = partial(_inside, inside, show) if inside else show
+    return found
 
 
-def time_column(name: str, label: str, field: str) -> Column:
-    """A column of times in UTC."""
-    return Column(name, label, lambda entry: shown.time(entry.get(field)))
+def _inside(name: str, show: Show, entry: Entry) -> str | tuple[str, Tone]:
+    return show(entry.get(name) or {})
+
+
+def _value(field: Field, entry: Entry) -> str:
+    return SHOWS[field.unit](entry.get(field.name))
+
+
+def _tone(field: Field, entry: Entry) -> Tone:
+    return "warn" if entry.get(field.name) else ""
+
+
+def _toned(field: Field, entry: Entry) -> tuple[str, Tone]:
+    return _value(field, entry), _tone(field, entry) if field.shown.is_bad else ""
+
+
+def _other(value: Any) -> str:
+    """A list, or a cause with more about it."""
+    if isinstance(value, list):
+        return shown.text(", ".join(map(str, value)) or shown.UNKNOWN)
+    return shown.words(value["cause"]) if value else ""
+
+
+SHOWS: dict[Unit, Callable[[Any], str]] = {
+    "number": shown.number, "rate": shown.rate, "size": shown.size, "span": shown.span, "time": shown.time,
+    "flag": shown.yes, "text": shown.text, "words": shown.words, "other": _other,
+}  # fmt: skip
+"""How values are shown, by what they are."""
+
+
+def count_column(name: str, label: str) -> Column:
+    return Column(name, label, lambda entry: shown.number(entry.get(name)))
+
+
+def size_column(name: str, label: str = "Size") -> Column:
+    return Column(name, label, lambda entry: shown.size(entry.get(name)))
 
 
 def state_column(state: Callable[[Entry], tuple[str, Tone]], name: str = "state") -> Column:
@@ -100,10 +151,8 @@ def state_column(state: Callable[[Entry], tuple[str, Tone]], name: str = "state"
     )
 
 
-def text_column(name: str, label: str, *, shown_at_first: bool = True, sorts: bool = True) -> Column:
-    """A column of text."""
-    show = lambda entry: shown.text(entry.get(name))  # noqa: E731 - one of a row of columns
-    return Column(name, label, show, is_text=True, is_shown=shown_at_first, sorts=sorts)
+def text_column(name: str, label: str) -> Column:
+    return Column(name, label, lambda entry: shown.text(entry.get(name)), is_text=True)
 
 
 def _rows(columns: Sequence[Column], entries: Sequence[Entry], key: str, verbs: Verbs) -> list[dict[str, Any]]:
@@ -122,7 +171,6 @@ def _rows(columns: Sequence[Column], entries: Sequence[Entry], key: str, verbs: 
 
 
 def _definitions(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """The columns, as Quasar's table takes them."""
     return [
         {
             "name": column.name, "label": column.label, "field": column.name, "sortable": column.sorts,
@@ -136,10 +184,8 @@ class RowTable:
     """A table with rows that the page gives it.
 
     Args:
-        columns: its columns.
         empty: what is said where there is nothing.
         identity: the field of an entry that tells it from the others.
-        sorts: whether the user can sort.
     """
 
     def __init__(
@@ -158,7 +204,6 @@ class RowTable:
             self.table.add_slot("body-cell", CELL)
 
     def row_actions(self, verbs: Verbs) -> None:
-        """Have buttons in each row."""
         self._verbs = verbs
         self.table.columns = [*self.table.columns, {"name": "verbs", "label": "", "field": "verbs", "align": "right"}]
         if "visible-columns" in self.table.props:
@@ -167,7 +212,6 @@ class RowTable:
         self.table.on("verb", self._chosen)
 
     def show(self, entries: Sequence[Entry]) -> None:
-        """Show entries; nothing is sent if they look as before."""
         self.entries = entries
         rows = _rows(self._columns, entries, self._identity, self._verbs)
         if rows != self.table.rows:
@@ -192,17 +236,14 @@ class LocalTable(RowTable):
 
 
 PAGE_SIZES = [20, 50, 100, 200]
-REFRESH = 5.0
-"""How often a table that is seen is asked for again, in seconds."""
+REFRESH = 5.0  # how often a table that is seen is asked for again, in seconds
 
 
 class ServerTable:
     """A table of a list of the API.
 
     Args:
-        page: where it is.
         name: where the entries are in the answer, and what the columns are remembered by.
-        columns: all columns there are.
         path: the path of the list; empty for the name.
         sort: the order at first, as the API has it: ``-depth``.
         filters: words for ``only``, each with what it says to the user.
@@ -248,7 +289,6 @@ class ServerTable:
         self.table.on("request", self._requested, ["pagination"])
 
     def row_actions(self, verbs: Verbs) -> None:
-        """Have buttons in each row."""
         self._rows.row_actions(verbs)
 
     def _toolbar(self, search: str | None) -> None:
@@ -274,7 +314,6 @@ class ServerTable:
                 box.on_value_change(lambda event, name=column.name: self._choose(name, shown=event.value))
 
     async def load(self) -> None:
-        """Ask for what is to be shown, and from now on again and again."""
         query = self._query()
         self._show(await self._page.get(self._path, **query))
         if self._watch is not None:
@@ -282,7 +321,6 @@ class ServerTable:
         self._watch = self._page.watch(self._path, REFRESH, self._show, **query)
 
     async def reload(self) -> None:
-        """Ask again after something was changed."""
         await self._page.attempt(self._loaded())
 
     def _query(self) -> dict[str, object]:
@@ -347,17 +385,13 @@ class ServerTable:
         self._page.client.run_javascript(f"quirePreference('columns.{self._name}', [{names}])")
 
 
-ROWS = 50
-"""How many entries a page has."""
+ROWS = 50  # how many entries a page has
 
 
 class CursorTable:
     """A table whose pages follow one another.
 
     Args:
-        page: where it is.
-        columns: its columns.
-        path: the path of the list.
         key: where the entries are in the answer.
         empty: what is said where there is nothing.
         identity: the field of an entry that tells it from the others.
@@ -386,16 +420,13 @@ class CursorTable:
             self._count = say("", classes="mute small").props('aria-live="polite"')
 
     def row_actions(self, verbs: Verbs) -> None:
-        """Have buttons in each row."""
         self._rows.row_actions(verbs)
 
     async def load(self) -> None:
-        """Ask for the page and show it."""
         answer = await self._page.get(self._path, limit=ROWS, **{self._cursor: self._starts[-1]}, **self.query)
         self.show(answer)
 
     def show(self, answer: dict[str, Any]) -> None:
-        """Show a page."""
         self._rows.show(answer[self._key])
         following = answer.get("next")
         self._next = None if following is None else str(following)
@@ -406,11 +437,9 @@ class CursorTable:
         self._forward.set_enabled(self._next is not None)
 
     async def reload(self) -> None:
-        """Ask again after something was changed."""
         await self._page.attempt(self._loaded())
 
     async def restart(self) -> None:
-        """Begin again."""
         self._starts = [None]
         await self._moved()
 

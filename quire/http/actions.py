@@ -36,14 +36,16 @@ async def act(row: Endpoint, call: Call) -> Answer | None:
         found = await found if isawaitable(found) else found
         return json_answer(_dry_run(row, call, intent, found))
     if query.token is not None:
-        call.confirmations.check(query.token, intent)
+        call.services.confirmations.check(query.token, intent)
     if not query.background:
         return None
-    call.operations.check_room()
-    operation = call.operations.begin(f"{row.method} {row.path}", call.target, call.by, call.user, background=True)
+    call.services.operations.check_room()
+    operation = call.services.operations.begin(
+        f"{row.method} {row.path}", call.target, call.by, call.user, background=True
+    )
     call.operation = operation
     call.changes["operation"] = operation.status.id
-    call.operations.start(operation, partial(_work, row.handle, call), len(intent.body))
+    call.services.operations.start(operation, partial(_work, row.handle, call), len(intent.body))
     return json_answer(Started(operation.status), 202)
 
 
@@ -63,7 +65,7 @@ def _intent(row: Endpoint, call: Call) -> Intent:
 
 
 def _dry_run(row: Endpoint, call: Call, intent: Intent, found: Counted) -> DryRun:
-    token, ends_at = call.confirmations.token(intent)
+    token, ends_at = call.services.confirmations.token(intent)
     return DryRun(
         f"{row.method} {row.path}", call.path, found.messages, found.is_least, found.consumers, token, ends_at
     )
@@ -75,11 +77,11 @@ def _sees(call: Call, operation: Operation) -> bool:
 
 
 def _list(call: Call) -> OperationList:
-    return OperationList([each.status for each in call.operations.all() if _sees(call, each)])
+    return OperationList([each.status for each in call.services.operations.all() if _sees(call, each)])
 
 
 def _existing(call: Call) -> Operation:
-    operation = call.operations.existing(call.path["operation"])
+    operation = call.services.operations.existing(call.path["operation"])
     if not _sees(call, operation):
         call.access.require(Permission.MONITOR)
     return operation

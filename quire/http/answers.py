@@ -20,11 +20,8 @@ JSON = "application/json"
 PIECE = 64 * 1024
 """How many bytes of an answer are given to the connection at once: the next ones go when the client has read them."""
 
-RETRY_AFTER = "1"
-"""After how many seconds a client may try again what a limit has refused."""
-
-CHALLENGE = 'Basic realm="Quire", charset="UTF-8", Bearer realm="Quire"'
-"""How one may log in."""
+RETRY_AFTER = "1"  # after how many seconds a client may try again what a limit has refused
+CHALLENGE = 'Basic realm="Quire", charset="UTF-8", Bearer realm="Quire"'  # how one may log in
 
 
 class Answer(Response):
@@ -94,11 +91,8 @@ async def not_found(request: Request, error: Exception) -> Response:
     return error_answer(InvalidArgument(text, path=request.url.path), error.status_code)
 
 
-CERTIFICATE = "certificate"
-"""Where the state of a request has the subject of the certificate that its client has shown."""
-
-LONGEST = 16 * 1024
-"""The longest header that is read, in characters."""
+CERTIFICATE = "certificate"  # where the state of a request has the subject of the certificate that its client has shown
+LONGEST = 16 * 1024  # the longest header that is read, in characters
 
 
 async def access_of(request: Request, security: Security) -> Access:

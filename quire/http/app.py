@@ -19,9 +19,10 @@ from quire.errors import AccessRefused, InvalidArgument, NotAuthenticated, Proto
 from quire.http import actions, broker, clusters, connections, groups, messages, pull, queues, streams, users, writes
 from quire.http.actions import act
 from quire.http.answers import JSON, Answer, PiecedResponse, access_of, failed, json_answer, not_found, origin_of
-from quire.http.endpoint import BASE, Call, Doors, Endpoint, document, read_call
+from quire.http.endpoint import BASE, Call, Endpoint, document, read_call
 from quire.http.metrics import CONTENT_TYPE, DETAILED, KINDS, BrokerMetrics
 from quire.http.operations import Measured, RequestMemory
+from quire.http.services import Services
 from quire.http.stomp_web_socket import StompWebSocket
 from quire.security import Access, Permission
 from quire.server.cluster.seat import Seat
@@ -32,11 +33,9 @@ from quire.settings import is_loopback, is_own_name, split_address
 MODULES = (
     broker, clusters, connections, queues, messages, streams, pull, groups, writes, users, actions,
 )  # fmt: skip
-ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]
-"""All there are."""
+ENDPOINTS: list[Endpoint] = [row for module in MODULES for row in module.ENDPOINTS]  # all there are
 
-STATUS_BYTES = 1000
-"""What the status of a destination takes while metrics are written, in bytes, about."""
+STATUS_BYTES = 1000  # what the status of a destination takes while metrics are written, in bytes, about
 
 
 @cache
@@ -46,16 +45,12 @@ def encoded_document() -> bytes:
 
 
 class Application:
-    """The ASGI application of one broker.
-
-    Args:
-        seat: its place in a cluster; None if it has none.
-    """
+    """The ASGI application of one broker."""
 
     def __init__(self, service: Service, seat: Seat | None = None) -> None:
         self._service = service
-        self.doors = Doors(service, seat)
-        self._broker_metrics = BrokerMetrics(self.doors)
+        self.services = Services(service, seat)
+        self._broker_metrics = BrokerMetrics(self.services)
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
             Route("/metrics", self._metrics, methods=["GET"]),
@@ -104,7 +99,7 @@ class Application:
 
     def stop(self) -> None:
         """The broker goes down: requests that wait for messages are told."""
-        self.doors.pull.stop()
+        self.services.pull.stop()
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:
         check_origin(request.headers, request.url.scheme, self._service)
@@ -113,7 +108,7 @@ class Application:
         call: Call | None = None
         error: QuireError | None = None
         try:
-            call = await read_call(row, request, self.doors, access)
+            call = await read_call(row, request, self.services, access)
             if row.check is not None:
                 row.check(call)
             if row.dry_run is not None and (acted := await act(row, call)) is not None:
@@ -133,7 +128,6 @@ class Application:
     def _audit(
         self, row: Endpoint, request: Request, access: Access, changes: dict[str, Any], error: QuireError | None
     ) -> None:
-        """Tell the audit log what an operator did, or was refused."""
         data = changes if error is None else {**changes, "error": error.code}
         self._service.security.audit.record(
             access.principal.name, access.origin, f"{row.method} {row.path}", request.url.path.removeprefix(BASE),
@@ -146,7 +140,7 @@ class Application:
 
     async def _to_console(self, request: Request) -> Response:
         check_origin(request.headers, request.url.scheme, self._service)
-        return RedirectResponse(self.doors.console.url(request.url.hostname or "127.0.0.1"), 307)
+        return RedirectResponse(self.services.console.url(request.url.hostname or "127.0.0.1"), 307)
 
     async def _metrics(self, request: Request) -> Response:
         check_origin(request.headers, request.url.scheme, self._service)

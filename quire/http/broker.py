@@ -2,7 +2,7 @@
 
 import asyncio
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,85 +14,18 @@ from quire.destination import DestinationKind, checked
 from quire.errors import InvalidArgument
 from quire.http.actions import Started
 from quire.http.endpoint import FREE, MONITOR, OPERATE, USER, Call, Endpoint, Fields, Number, PageLimit
-from quire.http.recent_events import LoggedEvent
+from quire.http.services import LoggedEvent
 from quire.http.verification import Verification
-from quire.management.blocked import HeldProducer, held_producers
-from quire.management.described import Status, doc, gauge
+from quire.management.blocked import held_producers
 from quire.management.overview import DiskSpace, HistoryPoints, Overview, Process, Use, disk_space
 from quire.management.policies import DestinationPolicy, PolicyList, all_policies, policy_of
 from quire.management.topology import Client, Topology
+from quire.resources import BrokerStatus, DiskUse, MemoryUse, SpoolUse, State, StoreUse, doc
 from quire.security import Permission
 from quire.server.service import Service
 from quire.settings import KEYS
 from quire.store.format import newest_format
 from quire.store.urls import shown
-
-State = Literal["running", "stopping", "store-failed", "suspended", "standby"]
-
-
-class DiskUse(Status, frozen=True):
-    """A watched disk."""
-
-    free: Annotated[int, doc("Available space, in bytes: free space and the reserve.")]
-    limit: Annotated[int, doc("With less available space, the broker holds producers, in bytes.")]
-    reserved: Annotated[int, doc("The reserve, in bytes.")]
-
-
-class StoreUse(Status, frozen=True):
-    """The store."""
-
-    url: Annotated[str, doc("The URL of the store.")]
-    bytes: Annotated[int, gauge("quire_store_bytes", "Size of all stored messages in bytes.")]
-    limit: Annotated[int, gauge("quire_store_limit_bytes", "Size at which producers are held.")]
-    sync: Annotated[str, doc("When a commit is on disk: the setting store.sync.")]
-    disk: Annotated[DiskUse | None, doc("The disk; null if the broker does not watch it.")]
-
-
-class MemoryUse(Status, frozen=True):
-    """The memory of resident messages."""
-
-    used: Annotated[int, gauge("quire_memory_used_bytes", "Memory of resident messages in bytes.")]
-    peak: Annotated[int, gauge("quire_memory_peak_bytes", "Highest memory since the start, in bytes.")]
-    limit: Annotated[int, gauge("quire_memory_limit_bytes", "Limit of the memory of resident messages in bytes.")]
-
-
-class SpoolUse(Status, frozen=True):
-    """The spool of non-persistent messages."""
-
-    bytes: Annotated[int, gauge("quire_spool_bytes", "Size of non-persistent messages in the spool in bytes.")]
-    limit: Annotated[int, gauge("quire_spool_limit_bytes", "Size at which producers are held.")]
-    disk: Annotated[DiskUse | None, doc("The disk; null if the broker does not watch it.")]
-
-
-class BrokerStatus(Status, frozen=True):
-    """A running broker."""
-
-    name: Annotated[str, doc("The name of the broker.")]
-    version: Annotated[str, doc("The version of Quire.")]
-    state: Annotated[
-        State, doc("Whether the broker runs, stops, waits for the lease of its store, or cannot write to its store.")
-    ]
-    uptime_seconds: Annotated[float, gauge("quire_uptime_seconds", "Seconds since the broker started.")]
-    stomp: Annotated[str, doc("The address for STOMP clients.")]
-    openwire: Annotated[str, doc("The address for OpenWire clients.")]
-    http: Annotated[str, doc("The address of the HTTP API.")]
-    connections: Annotated[int, gauge("quire_connections", "Open connections.")]
-    queues: Annotated[int, doc("The number of queues, without temporary ones.")]
-    messages: Annotated[int, doc("The number of messages in these queues.")]
-    topics: Annotated[int, doc("The number of topics, without temporary ones.")]
-    durables: Annotated[int, doc("The number of durable subscriptions.")]
-    temporaries: Annotated[int, gauge("quire_temporary_destinations", "Temporary queues and topics.")]
-    scheduled: Annotated[int, doc("The number of scheduled messages.")]
-    prepared: Annotated[int, doc("The number of prepared XA transactions.")]
-    memory: Annotated[MemoryUse, doc("The memory of resident messages.")]
-    store: Annotated[StoreUse, doc("The store.")]
-    spool: Annotated[SpoolUse, doc("The spool of non-persistent messages.")]
-    producers_held: Annotated[list[HeldProducer], doc("The held producers.")]
-    store_error: Annotated[str | None, doc("Why the store accepts no writes; null if it does.")]
-    store_error_age_seconds: Annotated[
-        float | None, doc("For how long it has accepted none, in seconds; null if it does.")
-    ]
-    clock_set: Annotated[str | None, doc("How the clock was set within the last hour, by over a minute, or null.")]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -180,17 +113,17 @@ def _overview(call: Call) -> Overview:
     service = call.service
     uptime = service.uptime
     process = Process(service.settings.broker.name, __version__, state(service), uptime, len(service.connections))
-    return call.management.overview.read(process)
+    return call.admin.queues.overview.read(process)
 
 
 def _history(call: Call) -> HistoryPoints:
-    return call.management.history.read(call.query.of, call.query.name, call.query.span)
+    return call.admin.queues.history.read(call.query.of, call.query.name, call.query.span)
 
 
 async def _topology(call: Call) -> Topology:
     sessions = list(call.service.connections.values())
     clients = [Client(session.name, session.client_id, session.sends_to) for session in sessions]
-    reader = call.management.topology(clients, call.query.focus, call.query.limit)
+    reader = call.admin.queues.topology(clients, call.query.focus, call.query.limit)
     for _ in reader:
         await asyncio.sleep(0)
     return reader.result
@@ -223,8 +156,7 @@ ENDPOINTS += [
 ]  # fmt: skip
 
 
-_SECRET = ("password", "passcode", "secret")
-"""A setting with one of these in its name is never told."""
+_SECRET = ("password", "passcode", "secret")  # a setting with one of these in its name is never told
 
 
 class SettingView(msgspec.Struct, frozen=True):
@@ -307,32 +239,32 @@ def _settings(call: Call) -> SettingList:
 
 
 def _log(call: Call) -> LogPage:
-    found, lost = call.events.behind(call.query.after, call.query.limit)
+    found, lost = call.services.events.behind(call.query.after, call.query.limit)
     return LogPage(found, found[-1].number if found else call.query.after, lost)
 
 
 def _store(call: Call) -> StoreView:
     broker, settings = call.service.broker, call.service.settings
     core, error = broker.core, broker.failure.error
-    used, free = call.management.store_size()
+    used, free = call.admin.queues.store_size()
     return StoreView(
         url=shown(call.service.store.url), format=newest_format(call.service.store.url), sync=settings.store.sync,
         writable=error is None, error=None if error is None else str(error), commits=core.commits_done,
         failures=broker.failure.errors,
         messages=Use(core.stored_bytes, settings.store.limit), spool=Use(core.spool.used, core.spool.limit),
-        file_bytes=used, free_bytes=free, disks=disk_space(broker), lanes=call.management.lane_count(),
+        file_bytes=used, free_bytes=free, disks=disk_space(broker), lanes=call.admin.queues.lane_count(),
         destinations=core.limits.destinations, destinations_limit=core.limits.max_destinations,
         subscriptions=core.limits.subscriptions, subscriptions_limit=core.limits.max_subscriptions,
-        last_verify=call.verification.last,
+        last_verify=call.services.verification.last,
     )  # fmt: skip
 
 
 def _verify(call: Call) -> Started:
-    call.verification.check()
-    call.operations.check_room()
-    operation = call.operations.begin("store.verified", "the store", call.by, call.user, background=True)
-    records = call.management.record_count()
-    call.operations.start(operation, partial(call.verification.run, operation, records), 0)
+    call.services.verification.check()
+    call.services.operations.check_room()
+    operation = call.services.operations.begin("store.verified", "the store", call.by, call.user, background=True)
+    records = call.admin.queues.record_count()
+    call.services.operations.start(operation, partial(call.services.verification.run, operation, records), 0)
     return Started(operation.status)
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from heapq import merge
 from itertools import chain, groupby, islice
@@ -26,6 +26,7 @@ from quire.http.metrics import CONTENT_TYPE
 from quire.http.operations import RequestMemory
 from quire.http.shard_calls import HEADER, PART, Reply, ShardCalls, relayed_access, target_of
 from quire.management.messages import MAX_PAGE
+from quire.resources import join_of
 from quire.security import Access, Permission
 from quire.server.cluster.seat import Seat
 from quire.server.service import Service
@@ -35,28 +36,17 @@ from quire.units import parse_number
 class Scope(Enum):
     """How many shards a request concerns."""
 
-    HERE = "here"
-    """The process where it came in: what is about processes."""
-    ONE = "one"
-    """One shard, which has its destination."""
-    LIST = "list"
-    """All: the pages of a list are joined, in its order."""
-    EVERY = "every"
-    """All: at least one of them has what it is about."""
-    SUM = "sum"
-    """All: their numbers add up."""
-    FOUND = "found"
-    """One shard, which has the durable subscription or the operation of the path; the others are asked."""
-    TOPIC = "topic"
-    """One shard, which has the topic that the body names."""
-    SERVERS = "servers"
-    """All: each has a bulk server of its own."""
-    CHOSEN = "chosen"
-    """One that the caller has to name: ``shard=3``."""
-    BROKER = "broker"
-    """All shards of the broker: their metrics."""
-    NEVER = "never"
-    """None: a cluster does not do it."""
+    HERE = "here"  # the process where it came in: what is about processes
+    ONE = "one"  # one shard, which has its destination
+    LIST = "list"  # all: the pages of a list are joined, in its order
+    EVERY = "every"  # all: at least one of them has what it is about
+    SUM = "sum"  # all: their numbers add up
+    FOUND = "found"  # one shard, which has the durable subscription or the operation of the path; the others are asked
+    TOPIC = "topic"  # one shard, which has the topic that the body names
+    SERVERS = "servers"  # all: each has a bulk server of its own
+    CHOSEN = "chosen"  # one that the caller has to name: ``shard=3``
+    BROKER = "broker"  # all shards of the broker: their metrics
+    NEVER = "never"  # none: a cluster does not do it
 
 
 class Where(NamedTuple):
@@ -129,7 +119,6 @@ def found_at(path: str) -> str:
 
 
 def _scope(method: str, path: str) -> Scope:
-    """The scope of a request that is not about one destination."""
     if method == "GET" and path in LISTS:
         return Scope.LIST
     if method == "GET" and path in ("/overview", "/broker"):
@@ -158,11 +147,10 @@ def _destination_of(path: str) -> Destination | None:
         return None
 
 
-LARGEST_OF = ("at", "uptime_seconds", "sampled_seconds", "age_seconds")
-"""Numbers that do not add up: the largest counts."""
+Row = tuple[Any, dict[str, Any]]  # an entry of a list, with its key
 
-Row = tuple[Any, dict[str, Any]]
-"""An entry of a list, with its key."""
+
+_JOINS: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
 
 
 def summed(answers: list[dict[str, Any]]) -> dict[str, Any]:
@@ -178,7 +166,7 @@ def _joined(key: str, values: list[Any]) -> Any:
     if isinstance(first, bool):
         return any(known)
     if isinstance(first, int | float):
-        return max(known) if key in LARGEST_OF or key.endswith("_age_seconds") else sum(known)
+        return _JOINS[join_of(key)](known)
     if isinstance(first, list):
         return [entry for value in known for entry in value]
     if isinstance(first, dict):
@@ -202,7 +190,6 @@ class ListJoin:
 
     Args:
         entries: the name of the entries in the page.
-        query: which part of the list is wanted.
     """
 
     def __init__(self, entries: str, query: TableQuery) -> None:
@@ -248,8 +235,7 @@ def _order(row: Row) -> Any:
     return -math.inf if row[0] is None else row[0]
 
 
-STEP = 500
-"""So many lines are taken at once: a millisecond, about."""
+STEP = 500  # so many lines are taken at once: a millisecond, about
 
 
 class JoinedMetrics:
@@ -259,11 +245,7 @@ class JoinedMetrics:
         self._families: dict[bytes, list[bytes]] = {}  # by the lines of their heads
 
     def add(self, shard: str, text: bytes) -> Iterator[None]:
-        """Take the metrics of a shard, in steps.
-
-        Args:
-            shard: the value of the label.
-        """
+        """Take the metrics of a shard, in steps."""
         label = f'shard="{shard}"'.encode()
         for number, line in enumerate(text.splitlines(), 1):
             if line.startswith(b"# HELP "):
@@ -292,8 +274,7 @@ def _labelled(line: bytes, label: bytes) -> bytes:
     return name + b"{" + label + b"} " + value
 
 
-JOINED_LIMIT = 10_000
-"""How deep a page of a joined list may be: every shard gives all entries before it."""
+JOINED_LIMIT = 10_000  # how deep a page of a joined list may be: every shard gives all entries before it
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -456,6 +437,5 @@ class ClusterRouter:
 
 
 def _error_of(reply: Reply) -> QuireError:
-    """The error that a shard has answered."""
     error = msgspec.json.decode(reply[1])["error"]
     return remote_error(error["code"], error["text"], error.get("data") or {})

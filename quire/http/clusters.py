@@ -11,7 +11,7 @@ from quire.destination import Destination, DestinationKind, checked
 from quire.errors import InvalidDestination
 from quire.http.broker import Health, state
 from quire.http.endpoint import ADMINISTER, MONITOR, Call, Endpoint, Fields, Number
-from quire.management.described import doc
+from quire.resources import doc
 
 
 class ClusterBroker(msgspec.Struct, frozen=True):
@@ -93,7 +93,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 async def _status(call: Call) -> ClusterStatus:
-    seat, view = call.cluster.seat, await call.cluster.view()
+    seat, view = call.services.cluster.seat, await call.services.cluster.view()
     wanted = desired_owners(view, seat.map.shards)
     running = _running(view)
     brokers = [
@@ -127,52 +127,51 @@ def _destination(call: Call) -> Destination:
 
 async def _place_of(call: Call) -> PlaceOfDestination:
     """Where a destination is. An owner that is new may be known to the database only."""
-    destination, map = _destination(call), call.cluster.seat.map
+    destination, map = _destination(call), call.services.cluster.seat.map
     shard, broker = None if map.is_spread(destination) else map.shard_of(destination), None
     if shard is not None:
         peer = map.peer(shard)
-        broker = peer.broker if peer else _running(await call.cluster.view()).get(shard)
+        broker = peer.broker if peer else _running(await call.services.cluster.view()).get(shard)
     key = map.key_of(destination)
     return PlaceOfDestination(str(destination), shard, broker, key, map.pinned(key) is not None)
 
 
 def _running(view: View) -> dict[int, str]:
-    """The brokers of the shards that run."""
     return {row.shard: row.broker for row in view.shards.values() if row.address and row.broker in view.brokers}
 
 
 async def _place(call: Call) -> Asked:
     destination, shard = _destination(call), call.body.shard
-    await call.cluster.place(destination, shard)
+    await call.services.cluster.place(destination, shard)
     call.audit("cluster.placed", "{destination} was pinned to shard {shard}", destination=str(destination), shard=shard)
     return Asked(f"{destination} is at shard {shard} within a second")
 
 
 async def _unplace(call: Call) -> Asked:
     destination = _destination(call)
-    await call.cluster.unplace(destination)
+    await call.services.cluster.unplace(destination)
     call.audit("cluster.unplaced", "the pin of {destination} was removed", destination=str(destination))
     return Asked(f"{destination} is where its name says within a second")
 
 
 async def _move(call: Call) -> Asked:
     shard, broker = int(call.path["shard"]) if call.path["shard"].isdecimal() else -1, call.body.broker or ""
-    await call.cluster.move(shard, broker)
+    await call.services.cluster.move(shard, broker)
     call.audit("cluster.moved", "shard {shard} should run at {broker}", shard=shard, broker=broker)
     return Asked(f"shard {shard} moves to broker {broker}" if broker else f"shard {shard} may run at any broker")
 
 
 async def _leave(call: Call) -> Asked:
-    broker = call.body.broker or call.cluster.seat.name
-    await call.cluster.leave(broker)
+    broker = call.body.broker or call.services.cluster.seat.name
+    await call.services.cluster.leave(broker)
     call.audit("cluster.left", "broker {broker} should leave", broker=broker)
     return Asked(f"broker {broker} leaves: others take its shards, then it stops")
 
 
 async def _stop(call: Call) -> Health:
     """Stop the broker; one of a cluster leaves it."""
-    if call.is_in_cluster:
-        await call.cluster.leave(call.cluster.seat.name)
+    if call.services.seat is not None:
+        await call.services.cluster.leave(call.services.cluster.seat.name)
     else:
         call.service.ask_stop()
     return Health(state(call.service))

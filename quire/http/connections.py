@@ -1,7 +1,7 @@
 """The API's connections and consumers, scheduled messages, and prepared XA transactions."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,38 +19,13 @@ from quire.http.endpoint import (
     table_listing,
 )
 from quire.http.operations import counted
-from quire.management.blocked import Consumer, Waits, consumer
-from quire.management.described import doc
+from quire.management.blocked import Waits, consumer
 from quire.management.schedule import SchedulePage
 from quire.management.tables import Table
-from quire.management.xa import Prepared
+from quire.resources import ConnectedConsumer, Connection, Prepared
 from quire.server.protocol_doors import Connected
 
-MOST_SHOWN = 100
-"""How many destinations of a connection are named: a wildcard may match thousands."""
-
-
-class Connection(msgspec.Struct, frozen=True):
-    """A client's connection."""
-
-    address: Annotated[str, doc("The address of the client.")]
-    client_id: Annotated[str | None, doc("The client id; null for none.")]
-    protocol: Annotated[str, doc("The protocol, with its version.")]
-    connected_seconds: Annotated[float, doc("For how long it has been connected.")]
-    consumers: Annotated[int, doc("How many subscriptions it has; a wildcard has one for each destination.")]
-    destinations: Annotated[list[str], doc("What it consumes: the first hundred destinations, by name.")]
-    in_flight: Annotated[int, doc("How many messages it has that are not acknowledged.")]
-    held: Annotated[bool, doc("Whether its input waits because a limit is reached.")]
-    writable: Annotated[bool, doc("Whether it reads what the broker sends.")]
-
-
-class ConnectedConsumer(msgspec.Struct, frozen=True):
-    """A consumer, and whose it is."""
-
-    client_id: Annotated[str | None, doc("The client id of its connection; null for none.")]
-    protocol: Annotated[str, doc("The protocol of its connection.")]
-    destination: Annotated[str, doc("What it consumes, with its kind: ``queue://orders``.")]
-    consumer: Annotated[Consumer, doc("The consumer.")]
+MOST_SHOWN = 100  # how many destinations of a connection are named: a wildcard may match thousands
 
 
 class _Consuming(NamedTuple):
@@ -159,25 +134,25 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 async def _cancel(call: Call) -> Cancelled:
     id = call.path["id"]
-    call.schedule.cancel(id)
+    call.admin.schedule.cancel(id)
     return await call.changed("schedule.cancelled", "the scheduled message {id} was cancelled", Cancelled(id))
 
 
 async def _cancel_between(call: Call) -> Removed:
     earliest, latest = call.query.earliest, call.query.latest
-    text, steps = "scheduled messages were cancelled", call.schedule.cancel_between(earliest, latest)
+    text, steps = "scheduled messages were cancelled", call.admin.schedule.cancel_between(earliest, latest)
     return await call.removed("schedule.cancelled", text, steps, earliest=earliest, latest=latest)
 
 
 def _count(call: Call) -> Any:
-    steps = call.schedule.count_between(call.query.earliest, call.query.latest)
+    steps = call.admin.schedule.count_between(call.query.earliest, call.query.latest)
     return counted(call.service.clock, steps)
 
 
 ENDPOINTS += [
     Endpoint(
         "GET", "/schedule", MONITOR, "List the scheduled messages.",
-        lambda call: call.schedule.page(call.query.after, call.query.limit), SchedulePage, ScheduleQuery,
+        lambda call: call.admin.schedule.page(call.query.after, call.query.limit), SchedulePage, ScheduleQuery,
     ),
     Endpoint(
         "DELETE", "/schedule", OPERATE, "Cancel scheduled messages: all, or by time.", _cancel_between, Removed,
@@ -196,7 +171,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 async def _resolve(call: Call, outcome: str) -> Resolved:
-    xid = call.xa.resolve(call.path["xid"], outcome)
+    xid = call.admin.xa.resolve(call.path["xid"], outcome)
     text = "the prepared transaction {xid} was resolved: {outcome}"
     return await call.changed("xa.resolved", text, Resolved(xid, outcome), xid=xid, outcome=outcome)
 
@@ -204,7 +179,7 @@ async def _resolve(call: Call, outcome: str) -> Resolved:
 ENDPOINTS += [
     table_listing(
         "PreparedList", "/xa", MONITOR, "List the prepared transactions, the oldest first.", "transactions", Prepared,
-        lambda call: call.xa.prepared(), lambda _call, entry: entry,
+        lambda call: call.admin.xa.prepared(), lambda _call, entry: entry,
     ),
     Endpoint(
         "POST", "/xa/{xid}/commit", OPERATE, "Commit a prepared transaction in place of its transaction manager.",

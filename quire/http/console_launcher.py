@@ -16,17 +16,13 @@ from quire.logs import event
 from quire.server.child_environment import child_environment
 from quire.settings import Settings, local_host, split_address
 
-START_LIMIT = 60.0
-"""How long the start of the console may take, in seconds: it is at a low priority."""
-
-STOP_LIMIT = 5.0
-"""How long its end may take; then it is killed."""
+START_LIMIT = 60.0  # how long the start of the console may take, in seconds: it is at a low priority
+STOP_LIMIT = 5.0  # how long its end may take; then it is killed
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """How long it stays away after it died, in seconds: twice as long each time, up to a minute."""
 
-TRIES = 3
-"""So often its address is in use, by the console before it perhaps, until it takes a free port."""
+TRIES = 3  # so often its address is in use, by the console before it perhaps, until it takes a free port
 
 
 class Announcement(msgspec.Struct, frozen=True):
@@ -41,7 +37,6 @@ class ConsoleLauncher:
     """The console of one broker.
 
     Args:
-        settings: those of the broker.
         module: what is run; tests run something smaller.
     """
 
@@ -115,7 +110,7 @@ class ConsoleLauncher:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), STOP_LIMIT)
             return
-        process.kill()
+        _kill(process)
         await process.wait()
 
     async def _keep(self, http_address: str) -> None:
@@ -134,7 +129,6 @@ class ConsoleLauncher:
             await asyncio.sleep(pause)
 
     async def _run(self, url: str) -> None:
-        """Start it, and wait for its end."""
         settings = self._settings
         wanted = settings.console.address
         asked = wanted if self._in_use < TRIES else f"{wanted.rpartition(':')[0]}:0"
@@ -153,7 +147,7 @@ class ConsoleLauncher:
         try:
             line = await asyncio.wait_for(process.stdout.readline(), START_LIMIT)
         except TimeoutError:
-            process.kill()
+            _kill(process)
             line = b""
         announcement = _read(line)
         self._address = announcement.address
@@ -177,6 +171,11 @@ class ConsoleLauncher:
         if reason != self._told:
             self._told = reason
             event("console.down", f"there is no console, the broker starts it again: {reason}", logging.WARNING)
+
+
+def _kill(process: Process) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        process.kill()
 
 
 def _certificate(settings: Settings) -> bytes:

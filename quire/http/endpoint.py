@@ -21,31 +21,16 @@ from quire.broker.bulk.row_reader import MAX_BYTES
 from quire.broker.routing.addresses import Address
 from quire.destination import Destination, DestinationKind
 from quire.errors import BrokerStopping, IllegalState, InvalidArgument, InvalidDestination, LimitExceeded, QuireError
-from quire.http.bulk.launcher import Launcher
-from quire.http.cluster_door import ClusterDoor
-from quire.http.console_launcher import ConsoleLauncher
-from quire.http.operations import Confirmations, Operation, Operations, RequestMemory
-from quire.http.pull_door import PullMembers
-from quire.http.recent_events import RecentEvents
-from quire.http.verification import StoreVerification
+from quire.http.operations import Operation, RequestMemory
+from quire.http.services import Services
 from quire.logs import event
-from quire.management.bulk import BulkManagement
-from quire.management.consumer_groups import ConsumerGroupManagement
 from quire.management.messages import MAX_PAGE, MessageTransfer
-from quire.management.queues import Management
-from quire.management.schedule import ScheduleManagement
-from quire.management.streams import StreamManagement
 from quire.management.tables import Selection, Table, Wanted
-from quire.management.topics import TopicManagement
-from quire.management.xa import XaManagement
 from quire.security import Access, Action, Permission
-from quire.server.cluster.seat import Seat
-from quire.server.service import Service
 from quire.sessions.rights import Guard
 from quire.units import LARGEST, parse_number
 
-Names = Mapping[str, str]
-"""The names in the path of a request, decoded."""
+Names = Mapping[str, str]  # the names in the path of a request, decoded
 
 
 class Right(NamedTuple):
@@ -117,11 +102,8 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=LARGEST)]
 PageLimit = Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE)]
 
-LOOK = 1.0
-"""So often an operation that waits looks whether it is cancelled, in seconds."""
-
-ENTRIES = 20
-"""So many entries of a list are made at once: some milliseconds."""
+LOOK = 1.0  # so often an operation that waits looks whether it is cancelled, in seconds
+ENTRIES = 20  # so many entries of a list are made at once: some milliseconds
 
 _KINDS = {"queues": "queue", "topics": "topic", "streams": "stream", "durables": "subscription"}
 """What a ``{name}`` in the path is the name of, by how the path begins."""
@@ -164,50 +146,16 @@ class Removed(msgspec.Struct, frozen=True):
     removed: int
 
 
-class Doors:
-    """What endpoints work with: the broker's process, an operator's doors to it, its bulk server, its cluster."""
-
-    def __init__(self, service: Service, seat: Seat | None = None) -> None:
-        self.service = service
-        self.cluster = None if seat is None else ClusterDoor(service, seat)
-        self.management = Management(service.broker)
-        self.topics = TopicManagement(self.management)
-        self.streams = StreamManagement(self.management)
-        self.pull = PullMembers(service.broker)
-        self.groups = ConsumerGroupManagement(self.management)
-        self.schedule = ScheduleManagement(self.management)
-        self.xa = XaManagement(self.management)
-        self.writes = BulkManagement(self.management)
-        self.bulk = Launcher(service.store.url, service.settings)
-        service.security.watch(self.bulk.rights_changed)
-        self.confirmations = Confirmations(service.clock)
-        self.operations = Operations(service.broker)
-        self.verification = StoreVerification(service.store.url, service.clock)
-        self.events = RecentEvents()
-        self.console = ConsoleLauncher(service.settings)
-
-
 class Call:
     """One request, read and checked."""
 
-    def __init__(self, doors: Doors, endpoint: "Endpoint", request: Request, access: Access) -> None:
+    def __init__(self, services: Services, endpoint: "Endpoint", request: Request, access: Access) -> None:
+        self.services = services
+        self.admin = services.admin
+        self.service = services.service
+        self.request = request
         self.access = access
-        self.guard = Guard(doors.service.gate, access)
-        self.service = doors.service
-        self._cluster = doors.cluster
-        self.management = doors.management
-        self.topics = doors.topics
-        self.streams = doors.streams
-        self.pull = doors.pull
-        self.groups = doors.groups
-        self.schedule = doors.schedule
-        self.xa = doors.xa
-        self.writes = doors.writes
-        self.bulk = doors.bulk
-        self.confirmations = doors.confirmations
-        self.operations = doors.operations
-        self.verification = doors.verification
-        self.events = doors.events
+        self.guard = Guard(self.service.gate, access)
         self.operation: Operation | None = None  # the one in the background that this is
         self.path = _names(request)  # the names in the path, decoded
         self.name = self.path.get("name", "")  # the destination
@@ -217,7 +165,6 @@ class Call:
         self.query: Any = None
         self.body: Any = None
         self.changes: dict[str, Any] = {}  # what the audit log is to have of what was done
-        self._request = request
 
     @property
     def user(self) -> str:
@@ -236,53 +183,13 @@ class Call:
         return " ".join([f"{what} {name}" for what, name in self.subject.items()])
 
     @property
-    def host(self) -> str:
-        """Under which name or address the caller has reached the broker."""
-        return self._request.url.hostname or "127.0.0.1"
-
-    @property
-    def cluster(self) -> ClusterDoor:
-        """The cluster of this broker.
-
-        Raises:
-            IllegalState: it is in none.
-        """
-        if self._cluster is None:
-            raise IllegalState("this broker is in no cluster: `quire cluster start` starts one that is")
-        return self._cluster
-
-    @property
-    def is_in_cluster(self) -> bool:
-        """Whether this broker is in a cluster."""
-        return self._cluster is not None
-
-    @property
     def is_part(self) -> bool:
         """Whether another process of the cluster asks, and joins the answer with those of other shards."""
-        return bool(self._request.scope.get("is_part"))
-
-    @property
-    def is_relayed(self) -> bool:
-        """Whether another process of the cluster passes the request on."""
-        return "access" in self._request.scope
-
-    def take_memory(self, size: int) -> None:
-        """Count what the request makes the broker hold until its answer is read."""
-        memory: RequestMemory = self._request.scope["memory"]
-        memory.take(size)
-
-    def header(self, name: str) -> str | None:
-        """A header of the request."""
-        return self._request.headers.get(name)
-
-    @property
-    def scheme(self) -> str:
-        """With or without TLS: as the caller has reached the broker, so it reaches the bulk server."""
-        return self._request.url.scheme
+        return bool(self.request.scope.get("is_part"))
 
     async def is_gone(self) -> bool:
         """Whether the caller went away meanwhile; no caller waits for what is done in the background."""
-        return self.operation is None and await self._request.is_disconnected()
+        return self.operation is None and await self.request.is_disconnected()
 
     def audit(self, event_name: str, text: str, **data: Any) -> None:
         """Log what an operator has changed; the text may name what is in the path, and the data: ``{queue}``."""
@@ -294,10 +201,6 @@ class Call:
         """Refuse the caller if none of some actions on a destination is allowed."""
         if not any([self.access.allows(action, kind, name) for action in actions]):
             raise self.access.refusal(actions[0], kind, name)
-
-    def creates(self, kind: DestinationKind) -> None:
-        """The caller is about to create the destination in the path: one of those that a user may create."""
-        self.guard.creates(Address(kind, self.name))
 
     def check_target(self, destination: Destination) -> None:
         """Refuse to send to a destination that the caller may not write to, or would have to create and may not."""
@@ -311,7 +214,8 @@ class Call:
 
     def _check_shard(self, destination: Destination) -> None:
         """Refuse to send to a destination of another shard: it would be made here, where no client looks for it."""
-        if self._cluster is not None and not self._cluster.seat.map.is_own(destination):
+        seat = self.services.seat
+        if seat is not None and not seat.map.is_own(destination):
             text = f"{destination} lies at another shard of the cluster: messages are moved within a shard only"
             raise IllegalState(text, destination=str(destination))
 
@@ -324,7 +228,7 @@ class Call:
     async def durable(self) -> None:
         """Wait until everything in the open commit is durable; a commit that fails is an error."""
         done: asyncio.Future[QuireError | None] = asyncio.get_running_loop().create_future()
-        self.management.confirm(lambda error: None if done.done() else done.set_result(error))
+        self.admin.queues.confirm(lambda error: None if done.done() else done.set_result(error))
         if error := await done:
             raise error
 
@@ -333,7 +237,7 @@ class Call:
     ) -> int:
         """Do step after step, each durable before the next; with a rate until the caller leaves. It logs the result."""
         total, is_whole, began = 0, False, self.service.clock.monotonic()
-        operation = self.operation or self.operations.begin(event_name, self.target, self.by, self.user)
+        operation = self.operation or self.services.operations.begin(event_name, self.target, self.by, self.user)
         operation.progress(0, getattr(steps, "expected", None))
         try:
             for count in steps:
@@ -362,9 +266,8 @@ class Call:
         return total
 
     def _ended(self, operation: Operation, error: BaseException | None = None) -> None:
-        """An operation that its caller waits for is over."""
         if self.operation is None:
-            self.operations.end(operation, error)
+            self.services.operations.end(operation, error)
 
     async def removed(self, event_name: str, text: str, steps: Iterable[int], **data: Any) -> Removed:
         """Remove something step by step, as ``total`` does it."""
@@ -376,32 +279,6 @@ class Call:
         """Do something with many messages step by step, as ``total`` does it; the answer says where to go on."""
         return answer(await self.total(event_name, text, transfer, **data), transfer.next)
 
-    async def gathered(
-        self, entries: Iterable[T], limit: int | None = None, wanted: Callable[[T], bool] | None = None
-    ) -> list[T]:
-        """The first entries of a list that are wanted, or all; the event loop has its turn in between."""
-        gathered: list[T] = []
-        for number, entry in enumerate(entries, 1):
-            if wanted is None or wanted(entry):
-                gathered.append(entry)
-                if len(gathered) == limit:
-                    break
-            if number % ENTRIES == 0:
-                await asyncio.sleep(0)
-        return gathered
-
-    async def done_or_gone(self, begin: Callable[[Callable[[], None]], None]) -> bool:
-        """Wait, in this request's own task, for what ``begin`` begins; false if the caller went away before."""
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(None) as wait:
-                begin(lambda: wait.reschedule(loop.time()))
-                while (await self._request.receive())["type"] != "http.disconnect":
-                    pass
-        except TimeoutError:
-            return True
-        return False
-
     async def _wait(self, until: float, operation: Operation) -> None:
         """Wait for a time on the monotonic clock, or until the operation is cancelled."""
         while (seconds := until - self.service.clock.monotonic()) > 0 and not operation.is_cancelled:
@@ -410,8 +287,22 @@ class Call:
             await due.wait()
 
 
+async def gathered(
+    entries: Iterable[T], limit: int | None = None, wanted: Callable[[T], bool] | None = None
+) -> list[T]:
+    """The first entries of a list that are wanted, or all; the event loop has its turn in between."""
+    gathered: list[T] = []
+    for number, entry in enumerate(entries, 1):
+        if wanted is None or wanted(entry):
+            gathered.append(entry)
+            if len(gathered) == limit:
+                break
+        if number % ENTRIES == 0:
+            await asyncio.sleep(0)
+    return gathered
+
+
 def _names(request: Request) -> dict[str, str]:
-    """The names in the path, decoded."""
     try:
         return {key: unquote(text, errors="strict") for key, text in request.path_params.items()}
     except UnicodeDecodeError as error:
@@ -445,16 +336,16 @@ def listing(
     answer: Any = msgspec.defstruct(name, fields, frozen=True, namespace={"__doc__": summary}, module=__name__)
 
     async def handle(call: Call) -> Any:
-        return answer(await call.gathered(entries(call)))
+        return answer(await gathered(entries(call)))
 
     return Endpoint("GET", path, right, summary, handle, answer, query)
 
 
-async def read_call(endpoint: Endpoint, request: Request, doors: Doors, access: Access) -> Call:
+async def read_call(endpoint: Endpoint, request: Request, services: Services, access: Access) -> Call:
     """Read and check a request: first whether the caller may make it."""
-    call = Call(doors, endpoint, request, access)
+    call = Call(services, endpoint, request, access)
     endpoint.right.check(access, call.path)
-    limit = doors.service.settings.stomp.max_body
+    limit = services.service.settings.stomp.max_body
     content = await _read_body(request, limit if endpoint.takes_message else min(limit, MAX_BYTES))
     try:
         call.query = msgspec.convert(dict(request.query_params), endpoint.query, strict=False)
@@ -521,8 +412,7 @@ class TableQuery(Fields, frozen=True):
         return Wanted(self.limit, self.offset, self.after, self.sort, self.search, self.only)
 
 
-Sees = Callable[[Access, Any], bool]
-"""Whether a caller may know of an entry."""
+Sees = Callable[[Access, Any], bool]  # whether a caller may know of an entry
 
 
 def see_named(kind: DestinationKind) -> Sees:
@@ -553,15 +443,14 @@ def table_listing(
 
     async def handle(call: Call) -> Any:
         selection = await selected(call, table(call), sees)
-        entries = await call.gathered(status(call, entry) for entry in selection.found)
+        entries = await gathered(status(call, entry) for entry in selection.found)
         page = answer(entries, selection.next, selection.total)
         return Part(page, selection.keys) if call.is_part else page
 
     return Endpoint("GET", path, right, summary, handle, answer, TableQuery)
 
 
-BASE = "/api/v1"
-"""Where the API begins."""
+BASE = "/api/v1"  # where the API begins
 
 _JSON, _PACKED, _FILE = "application/json", "application/msgpack", "application/octet-stream"
 

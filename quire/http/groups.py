@@ -20,18 +20,13 @@ from quire.http.endpoint import (
     Number,
     Part,
     TableQuery,
+    gathered,
     listing,
     selected,
 )
 from quire.http.operations import Counted
-from quire.management.consumer_groups import (
-    Assignment,
-    ConsumerGroupDetails,
-    ConsumerGroupStatus,
-    GroupDeleted,
-    GroupLag,
-    GroupMemberInfo,
-)
+from quire.management.consumer_groups import GroupDeleted
+from quire.resources import Assignment, ConsumerGroupDetails, ConsumerGroupStatus, GroupLag, GroupMemberInfo
 from quire.security import Access
 from quire.units import LARGEST
 
@@ -119,41 +114,39 @@ class GroupCloned(msgspec.Struct, frozen=True):
 
 
 def _place(call: Call) -> tuple[str, str]:
-    """The stream and the group in the path."""
     return call.path["stream"], call.path["group"]
 
 
 async def _list(call: Call) -> GroupList | Part:
-    selection = await selected(call, call.management.tables.groups(), _sees)
-    groups = await call.gathered(call.groups.reader.status(group) for group in selection.found)
+    selection = await selected(call, call.admin.groups.table(), _sees)
+    groups = await gathered(call.admin.groups.reader.status(group) for group in selection.found)
 
     def sees(reader: ConsumerGroupStatus) -> bool:
         return call.access.sees(DestinationKind.STREAM, reader.stream)
 
-    readers = await call.gathered(call.groups.readers(), call.query.limit, sees)
+    readers = await gathered(call.admin.groups.readers(), call.query.limit, sees)
     page = GroupList(groups, readers, selection.next, selection.total)
     return Part(page, selection.keys) if call.is_part else page
 
 
 def _sees(access: Access, group: Any) -> bool:
-    """Whether a caller may know of the stream of a group."""
     return access.sees(DestinationKind.STREAM, group.definition.stream)
 
 
 async def _reset(call: Call) -> GroupChanged:
     to, partition, dry_run = call.body.to, call.body.partition, call.query.dry_run
-    changes = call.groups.reset(*_place(call), Start.parse(to), partition, dry_run=dry_run)
+    changes = call.admin.groups.reset(*_place(call), Start.parse(to), partition, dry_run=dry_run)
     return await _moved(call, changes, f"was reset to {to}")
 
 
 async def _shift(call: Call) -> GroupChanged:
     by, partition, dry_run = call.body.by, call.body.partition, call.query.dry_run
-    changes = call.groups.shift(*_place(call), by, partition, dry_run=dry_run)
+    changes = call.admin.groups.shift(*_place(call), by, partition, dry_run=dry_run)
     return await _moved(call, changes, f"was shifted by {by}")
 
 
 async def _skip(call: Call) -> GroupChanged:
-    changes = call.groups.skip(*_place(call), call.body.partition, dry_run=call.query.dry_run)
+    changes = call.admin.groups.skip(*_place(call), call.body.partition, dry_run=call.query.dry_run)
     return await _moved(call, changes, "skipped its backlog")
 
 
@@ -174,7 +167,7 @@ async def _moved(call: Call, changes: list[PartitionChange], what: str) -> Group
 
 async def _clone(call: Call) -> GroupCloned:
     to, dry_run = call.body.to, call.query.dry_run
-    clones = call.groups.clone(*_place(call), to, dry_run=dry_run)
+    clones = call.admin.groups.clone(*_place(call), to, dry_run=dry_run)
     lag, left = sum([clone.lag for clone in clones]), sum([clone.retries_left for clone in clones])
     answer = GroupCloned(not dry_run, lag, left, clones)
     if dry_run:
@@ -185,25 +178,25 @@ async def _clone(call: Call) -> GroupCloned:
 
 
 async def _progress(call: Call) -> GroupLag:
-    lag = call.groups.progress(call.path["name"], call.path["group"], call.body.offsets)
+    lag = call.admin.groups.progress(call.path["name"], call.path["group"], call.body.offsets)
     await call.durable()
     return lag
 
 
 async def _delete(call: Call) -> GroupDeleted:
-    deleted = call.groups.delete(*_place(call), force=call.query.force)
+    deleted = call.admin.groups.delete(*_place(call), force=call.query.force)
     text = "consumer group {group} of stream {stream} was deleted"
     return await call.changed("group.deleted", text, deleted, lag=deleted.lag, retries=deleted.retries)
 
 
 def _count(call: Call) -> Counted:
-    group = call.groups.group(*_place(call))
+    group = call.admin.groups.group(*_place(call))
     return Counted(group.lag + (group.retries or 0), consumers=group.members)
 
 
 def _assign(call: Call) -> Assignment:
     members = [Candidate(member.id, member.room, member.partitions) for member in call.body.members]
-    return call.groups.assign(*_place(call), members, call.body.strategy)
+    return call.admin.groups.assign(*_place(call), members, call.body.strategy)
 
 
 _ONE = "/groups/{stream}/{group}"
@@ -215,13 +208,13 @@ ENDPOINTS = [
     ),
     Endpoint(
         "GET", _ONE, SEE_STREAM_OF_GROUP, "Get a group: partitions, retries, members, counters.",
-        lambda call: call.groups.group(*_place(call)), ConsumerGroupDetails,
+        lambda call: call.admin.groups.group(*_place(call)), ConsumerGroupDetails,
     ),
     listing(
         "GroupMembers", _ONE + "/members", SEE_STREAM_OF_GROUP,
         "List the members of a group with their partitions and messages in flight.",
         "members", GroupMemberInfo,
-        lambda call: call.groups.members(*_place(call)),
+        lambda call: call.admin.groups.members(*_place(call)),
     ),
     Endpoint(
         "PUT", "/streams/{name}/groups/{group}/progress", READ_STREAM,
@@ -230,7 +223,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "GET", _ONE + "/lag", SEE_STREAM_OF_GROUP, "Get the lag of a group, by partition.",
-        lambda call: call.groups.lag(*_place(call)), GroupLag,
+        lambda call: call.admin.groups.lag(*_place(call)), GroupLag,
     ),
     Endpoint(
         "POST", _ONE + "/reset", MANAGE_STREAM_OF_GROUP,

@@ -58,8 +58,7 @@ def standby_application(service: Service) -> Starlette:
     return Starlette(routes=routes, exception_handlers={HTTPException: refused, QuireError: failed, Exception: failed})
 
 
-STOP_LIMIT = 5
-"""How many seconds a stop waits for answers that are under way."""
+STOP_LIMIT = 5  # how many seconds a stop waits for answers that are under way
 
 
 class _Server(uvicorn.Server):
@@ -85,7 +84,6 @@ class HttpApi:
 
     Args:
         also: further sockets where it is served.
-        seat: its place in a cluster; None if it has none.
     """
 
     _service: Service
@@ -119,10 +117,10 @@ class HttpApi:
         """Serve the broker."""
         application = self._application = Application(self._service, self._seat)
         self._answers = application if self._seat is None else ClusterRouter(application, self._service, self._seat)
-        doors = application.doors
-        logs.watch(doors.events)
-        doors.management.sampler.start()
-        doors.console.start(self._service.http_address)
+        services = application.services
+        logs.watch(services.events)
+        services.admin.queues.sampler.start()
+        services.console.start(self._service.http_address)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._answers(scope, receive, send)
@@ -135,17 +133,17 @@ class HttpApi:
     def reload(self, settings: Settings) -> None:
         """The settings were read again: the bulk server and the console have certificates too."""
         if self._application is not None:
-            self._application.doors.bulk.reload(settings)
-            self._application.doors.console.reload(settings)
+            self._application.services.bulk.reload(settings)
+            self._application.services.console.reload(settings)
 
     async def stop(self) -> None:
         """Take no more requests, finish those under way, and close."""
         if self._application is not None:
             self._application.stop()
-            await self._application.doors.operations.stop()
-            await self._application.doors.console.stop()
-            await self._application.doors.bulk.stop()
+            await self._application.services.operations.stop()
+            await self._application.services.console.stop()
+            await self._application.services.bulk.stop()
         self._server.should_exit = True
         await self._task
         if self._application is not None:
-            logs.unwatch(self._application.doors.events)
+            logs.unwatch(self._application.services.events)

@@ -15,14 +15,9 @@ from quire.server.entrance.entrance import Door, Entrance, Lobby
 from quire.server.entrance.visitor import Visitor
 from quire.settings import HttpSettings
 
-LEAST_RATE = 1000
-"""How many bytes a second of a body have to come, once its time is up."""
-
-WRITE_LIMIT = 60.0
-"""How many seconds a client may read nothing of its answer."""
-
-CLOSE_LIMIT = 5.0
-"""How many seconds a client may take to read why its connection ends."""
+LEAST_RATE = 1000  # how many bytes a second of a body have to come, once its time is up
+WRITE_LIMIT = 60.0  # how many seconds a client may read nothing of its answer
+CLOSE_LIMIT = 5.0  # how many seconds a client may take to read why its connection ends
 
 WRITE_HIGH_WATER = 16 * 1024
 """With more than this waiting in a connection, an answer goes on when the client has read it."""
@@ -143,7 +138,6 @@ class HttpConnection(H11Protocol):
 
     @property
     def _has_begun(self) -> bool:
-        """Whether there was a request; uvicorn has none until then, whatever its types say."""
         return bool(self.cycle)
 
     def _watch(self) -> None:

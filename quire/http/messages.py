@@ -27,12 +27,10 @@ from quire.http.operations import Counted, counted
 from quire.management.messages import PREVIEW, Browsable, BrowsePage, Choice, Draft, MessageTransfer
 from quire.security import Action
 
-MAX_COUNT = 100_000
-"""How often one call may send a message: it answers with an id for each."""
+MAX_COUNT = 100_000  # how often one call may send a message: it answers with an id for each
 
 
-MAX_STATE = 512
-"""The longest ``tracestate`` that is passed on, in characters, as Trace Context has it."""
+MAX_STATE = 512  # the longest ``tracestate`` that is passed on, in characters, as Trace Context has it
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
@@ -53,7 +51,7 @@ class BrowseQuery(Fields, frozen=True):
 def browsed(call: Call, source: Browsable) -> BrowsePage:
     """The page of a queue or a durable subscription that a call asks for."""
     query = call.query
-    return call.management.pages.read(
+    return call.admin.queues.pages.read(
         source, query.after, query.limit, query.selector, id=query.id, preview=query.preview
     )
 
@@ -83,7 +81,7 @@ async def send(call: Call, kind: DestinationKind) -> Sent:
     call.check_target(checked(kind, call.name))
     draft = Draft(_body(new), _trace_of(call, new.headers) | new.headers, new.priority, new.expiration, new.persistent)
     ids: list[str] = []
-    for step in call.management.send(call.name, draft, new.count, kind, call.guard.sender):
+    for step in call.admin.queues.send(call.name, draft, new.count, kind, call.guard.sender):
         await call.durable()
         ids += step
     return Sent(len(ids), ids)
@@ -91,7 +89,7 @@ async def send(call: Call, kind: DestinationKind) -> Sent:
 
 def _trace_of(call: Call, headers: dict[str, str]) -> dict[str, str]:
     """The trace of the request, for a message without one of its own; one that is not valid is none (W3C)."""
-    parent, state = call.header("traceparent"), call.header("tracestate")
+    parent, state = call.request.headers.get("traceparent"), call.request.headers.get("tracestate")
     if "traceparent" in headers or parent is None or not _TRACEPARENT.fullmatch(parent):
         return {}
     is_state = state is not None and state.isprintable() and len(state) <= MAX_STATE
@@ -110,7 +108,7 @@ def _body(new: NewMessage) -> bytes:
 ENDPOINTS = [
     Endpoint(
         "GET", "/queues/{name}/messages", READ_QUEUE, "Browse messages, oldest first, without consuming them.",
-        lambda call: browsed(call, call.management.existing(call.name)),
+        lambda call: browsed(call, call.admin.queues.existing(call.name)),
         BrowsePage, BrowseQuery,
     ),
     Endpoint(
@@ -125,11 +123,8 @@ ENDPOINTS = [
 ]  # fmt: skip
 
 
-PACE = 0.1
-"""A redrive at a rate sends what it may send in so many seconds at once."""
-
-MAX_RATE = 1e9
-"""The highest rate of a redrive, in messages a second: more than any store takes."""
+PACE = 0.1  # a redrive at a rate sends what it may send in so many seconds at once
+MAX_RATE = 1e9  # the highest rate of a redrive, in messages a second: more than any store takes
 
 
 class Chosen(Fields, frozen=True, kw_only=True):
@@ -205,7 +200,7 @@ def _count_move(call: Call, transfer: Callable[..., MessageTransfer]) -> Any:
 
 def _count_redrive(call: Call) -> Any:
     """Which messages are dead letters only their contents tell."""
-    steps = call.management.redrive(call.name, call.body.choice(call), call.body.to, call.guard, counts=True)
+    steps = call.admin.queues.redrive(call.name, call.body.choice(call), call.body.to, call.guard, counts=True)
     return counted(call.service.clock, steps)
 
 
@@ -228,7 +223,7 @@ def _may_redrive(call: Call) -> None:
 
 async def _move(call: Call) -> Moved:
     to: str = call.body.to
-    transfer = call.management.move(call.name, to, call.body.choice(call), call.guard)
+    transfer = call.admin.queues.move(call.name, to, call.body.choice(call), call.guard)
     return await call.transferred(
         "messages.moved", "messages of queue {queue} were moved to {to}", Moved, transfer, to=to
     )
@@ -236,7 +231,7 @@ async def _move(call: Call) -> Moved:
 
 async def _copy(call: Call) -> Copied:
     to: str = call.body.to
-    transfer = call.management.copy(call.name, to, call.body.choice(call), call.guard)
+    transfer = call.admin.queues.copy(call.name, to, call.body.choice(call), call.guard)
     return await call.transferred(
         "messages.copied", "messages of queue {queue} were copied to {to}", Copied, transfer, to=to
     )
@@ -245,7 +240,7 @@ async def _copy(call: Call) -> Copied:
 async def _redrive(call: Call) -> Moved:
     body: Redrive = call.body
     choice = body.choice(call) if body.rate is None else replace(body.choice(call), step=max(1, int(body.rate * PACE)))
-    transfer = call.management.redrive(call.name, choice, body.to, call.guard)
+    transfer = call.admin.queues.redrive(call.name, choice, body.to, call.guard)
     text = "dead letters of queue {queue} were redriven " + ("to {to}" if body.to else "to their origins")
     return await call.transferred("messages.redriven", text, Moved, transfer, rate=body.rate, to=body.to)
 
@@ -255,19 +250,19 @@ ENDPOINTS += [
         "POST", "/queues/{name}/purge", MANAGE_QUEUE, "Purge messages that are not in flight.",
         lambda call: call.transferred(
             "messages.purged", "queue {queue} was purged", Purged,
-            call.management.purge(call.name, call.body.choice(call)),
+            call.admin.queues.purge(call.name, call.body.choice(call)),
         ),
-        Purged, ActionQuery, Chosen, dry_run=lambda call: count_purge(call, call.management.purge, call.name),
+        Purged, ActionQuery, Chosen, dry_run=lambda call: count_purge(call, call.admin.queues.purge, call.name),
         check=_may_choose,
     ),
     Endpoint(
         "POST", "/queues/{name}/move", READ_OR_MANAGE_QUEUE,
         "Move messages that are not in flight, oldest first.", _move, Moved, ActionQuery, Move,
-        dry_run=lambda call: _count_move(call, call.management.move), check=_may_transfer,
+        dry_run=lambda call: _count_move(call, call.admin.queues.move), check=_may_transfer,
     ),
     Endpoint(
         "POST", "/queues/{name}/copy", READ_OR_MANAGE_QUEUE, "Copy messages, oldest first.", _copy, Copied,
-        ActionQuery, Move, dry_run=lambda call: _count_move(call, call.management.copy), check=_may_transfer,
+        ActionQuery, Move, dry_run=lambda call: _count_move(call, call.admin.queues.copy), check=_may_transfer,
     ),
     Endpoint(
         "POST", "/queues/{name}/redrive", READ_OR_MANAGE_QUEUE,

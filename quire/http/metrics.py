@@ -14,7 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from itertools import accumulate, takewhile
-from operator import attrgetter
+from operator import add, attrgetter
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -22,20 +22,26 @@ from quire import __version__
 from quire.broker.broker import Broker
 from quire.broker.core.core import HoldCause
 from quire.broker.core.turn import BOUNDS
-from quire.http.broker import BrokerStatus, MemoryUse, SpoolUse, StoreUse, broker_status
-from quire.http.endpoint import Doors
-from quire.management.blocked import CAUSES, Blocked, held_producers
-from quire.management.consumer_groups import ConsumerGroupStatus, GroupCounters
-from quire.management.described import Metric, Status, metrics
-from quire.management.queues import QueueStatus
+from quire.http.broker import broker_status
+from quire.http.services import Services
+from quire.management.blocked import CAUSES, held_producers
 from quire.management.schedule import NextDue
-from quire.management.streams import StreamStatus
-from quire.management.topics import TopicStatus
+from quire.resources import (
+    Blocked,
+    BrokerStatus,
+    ConsumerGroupStatus,
+    Field,
+    Metric,
+    QueueStatus,
+    Status,
+    StreamStatus,
+    TopicStatus,
+    fields,
+)
 from quire.security import Security
 from quire.server.service import Service
 
-SLICE = 200
-"""How many lines are written at once, or a few more: some milliseconds."""
+SLICE = 200  # how many lines are written at once, or a few more: some milliseconds
 
 T = TypeVar("T")
 
@@ -85,16 +91,22 @@ OMITTED = "_omitted"
 class StatusFamily(NamedTuple):
     """One metric of a status: a field of it, or several with a label of their own each."""
 
-    row: "list[tuple[Metric, attrgetter[Any]]]"
+    row: "list[tuple[Field, Metric, attrgetter[Any]]]"
 
     @property
     def name(self) -> str:
         """The name of the metric."""
-        return self.row[0][0].name
+        return self.row[0][1].name
+
+    @property
+    def combined(self) -> Callable[[float, float], float]:
+        """How the values of two things become one."""
+        joins: dict[str, Callable[[float, float], float]] = {"sum": add, "max": max, "min": min}
+        return joins[self.row[0][0].join]
 
     def samples(self, thing: Status, about: dict[str, str]) -> Iterator[tuple[str, float]]:
         """The labels and the values of one thing; ``about`` are the labels that say which one."""
-        for metric, value_of in self.row:
+        for _, metric, value_of in self.row:
             value = value_of(thing)
             if isinstance(value, Blocked):
                 yield labelled(**about, cause=value.cause), value.age_seconds
@@ -103,26 +115,26 @@ class StatusFamily(NamedTuple):
 
     def written(self, things: Sequence[Any], about: Callable[[Any], dict[str, str]]) -> Iterator[bytes]:
         """The metric with the samples of many things, in pieces."""
-        metric = self.row[0][0]
+        field, metric, _ = self.row[0]
 
         def samples(thing: Status) -> Samples:
             return self.samples(thing, about(thing))
 
-        return written([Family(metric.name, metric.kind, metric.text, samples)], things)
+        return written([Family(metric.name, metric.kind, field.text, samples)], things)
 
 
 def _families(kind: type[Status], place: str = "") -> list[StatusFamily]:
-    """The metrics of a status, or of what it has at a place."""
-    rows: dict[str, list[tuple[Metric, attrgetter[Any]]]] = {}
-    for field, metric in metrics(kind).items():
-        rows.setdefault(metric.name, []).append((metric, attrgetter(place + field)))
-    return [StatusFamily(row) for row in rows.values()]
+    rows: dict[str, list[tuple[Field, Metric, attrgetter[Any]]]] = {}
+    inside: list[StatusFamily] = []
+    for field in fields(kind).values():
+        if (metric := field.shown.metric) is not None:
+            rows.setdefault(metric.name, []).append((field, metric, attrgetter(place + field.name)))
+        elif field.inside is not None:
+            inside += _families(field.inside, f"{place}{field.name}.")
+    return [*map(StatusFamily, rows.values()), *inside]
 
 
-_BROKER = [
-    *_families(BrokerStatus), *_families(MemoryUse, "memory."), *_families(StoreUse, "store."),
-    *_families(SpoolUse, "spool."),
-]  # fmt: skip
+_BROKER = _families(BrokerStatus)
 
 
 class Kind(NamedTuple):
@@ -137,7 +149,7 @@ KINDS = {
     "topic": Kind(_families(TopicStatus), lambda topic: {"topic": topic.name}),
     "stream": Kind(_families(StreamStatus), lambda stream: {"stream": stream.name}),
     "group": Kind(
-        _families(ConsumerGroupStatus) + _families(GroupCounters, "counters."),
+        _families(ConsumerGroupStatus),
         lambda group: {"stream": group.stream, "group": group.name},
     ),
 }
@@ -177,20 +189,14 @@ class KindMetrics:
         self.omitted += 1
         about = dict.fromkeys(about, OMITTED)
         for family, others in zip(self._kind.families, self._others, strict=True):
-            # Times and the numbers of assignments cannot be added up.
-            combined = max if family.name.endswith(("_seconds", "_epoch")) else _sum
             for labels, value in family.samples(thing, about):
-                others[labels] = combined(others.get(labels, 0.0), value)
+                others[labels] = family.combined(others.get(labels, 0.0), value)
 
     def written(self) -> Iterator[bytes]:
         """All metrics of the kind, in pieces."""
         for family, others in zip(self._kind.families, self._others, strict=True):
             yield from family.written(self._shown, self._kind.about)
             yield lines(family.name, others.items())
-
-
-def _sum(first: float, second: float) -> float:
-    return first + second
 
 
 class Totals:
@@ -216,8 +222,8 @@ class Totals:
             Family("quire_queues_blocked", "gauge", "Blocked queues, by cause.", lambda _: self._blocked_samples()),
             Family("quire_groups_lag_messages", "gauge", "Lag of all consumer groups of a stream.",
                    lambda _: [(labelled(stream=stream), lag) for stream, lag in self._lags.items()]),
-            Family("quire_groups_left_out", "gauge", "Consumer groups without metrics of their own.",
-                   lambda _: [("", omitted["group"])]),
+            _gauge("quire_groups_left_out", "Consumer groups without metrics of their own.",
+                   lambda _: omitted["group"]),
             Family("quire_metrics_omitted", "gauge", "Destinations and groups without metrics of their own, by kind.",
                    lambda _: [(labelled(kind=kind), count) for kind, count in omitted.items()]),
         ]  # fmt: skip
@@ -230,18 +236,18 @@ class Totals:
 _PROC = Path("/proc/self")
 
 
-def _service_gauge(name: str, text: str, value: Callable[[Service], float | None]) -> Family[Service]:
+def _gauge(name: str, text: str, value: Callable[[T], float | None]) -> Family[T]:
     """A gauge; absent where its value is None."""
 
-    def samples(service: Service) -> Samples:
-        known = value(service)
+    def samples(thing: T) -> Samples:
+        known = value(thing)
         return [] if known is None else [("", known)]
 
     return Family(name, "gauge", text, samples)
 
 
-def _service_counter(name: str, text: str, value: Callable[[Service], float]) -> Family[Service]:
-    return Family(f"{name}_total", "counter", text, lambda service: [("", value(service))])
+def _counter(name: str, text: str, value: Callable[[T], float]) -> Family[T]:
+    return Family(f"{name}_total", "counter", text, lambda thing: [("", value(thing))])
 
 
 def _open_files(_service: Service) -> float | None:
@@ -269,60 +275,56 @@ def _cpu_seconds(_service: Service) -> float:
 
 
 PROCESS_FAMILIES: list[Family[Service]] = [
-    _service_gauge("process_open_fds", "Open files of the broker's process, connections included.", _open_files),
-    _service_gauge("process_max_fds", "Limit of open files.", lambda _: resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
-    _service_gauge("process_resident_memory_bytes", "Memory of the process in bytes.", _resident_bytes),
-    _service_counter("process_cpu_seconds", "Processor time of the process in seconds.", _cpu_seconds),
-    _service_gauge("process_start_time_seconds", "When the broker started, in seconds since the epoch.",
-           lambda service: service.started_at / 1000),
+    _gauge("process_open_fds", "Open files of the broker's process, connections included.", _open_files),
+    _gauge("process_max_fds", "Limit of open files.", lambda _: resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+    _gauge("process_resident_memory_bytes", "Memory of the process in bytes.", _resident_bytes),
+    _counter("process_cpu_seconds", "Processor time of the process in seconds.", _cpu_seconds),
+    _gauge("process_start_time_seconds", "When the broker started, in seconds since the epoch.",
+           lambda s: s.started_at / 1000),
 ]  # fmt: skip
 
-STANDBY: Family[Service] = _service_gauge(
+STANDBY: Family[Service] = _gauge(
     "quire_standby", "1 while the broker waits for its store; it has few other metrics then.",
     lambda service: not service.uses_store,
 )  # fmt: skip
 
 SERVICE_FAMILIES: list[Family[Service]] = [
     STANDBY,
-    _service_gauge("quire_store_lease_seconds",
+    _gauge("quire_store_lease_seconds",
            "Until the lease of the store runs out; negative while the database server does not answer.", _lease),
-    _service_counter("quire_connections_opened", "Connections that clients opened, those that ended included.",
-             lambda service: service.connections_opened),
-    _service_gauge("quire_loop_lag_seconds", "How late the event loop was at most in the last 30 seconds.",
-           lambda service: service.ticker.lag.longest(service.clock.monotonic())),
-    _service_gauge("quire_backup_age_seconds", "Time since the newest backup, or since the broker started without one.",
-           lambda service: service.backups.age_seconds),
-    _service_gauge("quire_backup_last_seconds", "How long the last backup took.",
-           lambda service: service.backups.last_seconds),
-    _service_counter("quire_backup_failures", "Backups that failed.", lambda service: service.backups.failures),
+    _counter("quire_connections_opened", "Connections that clients opened, those that ended included.",
+             lambda s: s.connections_opened),
+    _gauge("quire_loop_lag_seconds", "How late the event loop was at most in the last 30 seconds.",
+           lambda s: s.ticker.lag.longest(s.clock.monotonic())),
+    _gauge("quire_backup_age_seconds", "Time since the newest backup, or since the broker started without one.",
+           lambda s: s.backups.age_seconds),
+    _gauge("quire_backup_last_seconds", "How long the last backup took.", lambda s: s.backups.last_seconds),
+    _counter("quire_backup_failures", "Backups that failed.", lambda s: s.backups.failures),
 ]  # fmt: skip
 
 
-STATUSES = 20
-"""Of so many destinations the status is read at once."""
-
-DETAILED = 10_000
-"""Of so many destinations or groups one detailed answer has metrics."""
+STATUSES = 20  # of so many destinations the status is read at once
+DETAILED = 10_000  # of so many destinations or groups one detailed answer has metrics
 
 
 class BrokerMetrics:
     """Reads a broker's metrics."""
 
-    def __init__(self, doors: Doors) -> None:
-        self._doors = doors
-        self._next_due = NextDue(doors.service.broker)
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._next_due = NextDue(services.service.broker)
 
     def scrape(self) -> Iterator[bytes]:
         """The metrics in Prometheus' text format, in pieces that take some milliseconds; a piece may be empty."""
-        doors = self._doors
-        yield from broker_metrics(broker_status(doors.service))
+        services = self._services
+        yield from broker_metrics(broker_status(services.service))
         text = "When the next scheduled message is due, in seconds since the epoch."
         due = Family("quire_scheduled_next_due_timestamp_seconds", "gauge", text, self._due)
-        yield from written([*_FAMILIES, due], [doors.service.broker])
-        yield from written(_SECURITY, [doors.service.security])
-        yield from written(_CONNECTIONS, [doors.service])
-        yield from written([*SERVICE_FAMILIES, *PROCESS_FAMILIES], [doors.service])
-        limit = doors.service.settings.metrics.max_destinations
+        yield from written([*_FAMILIES, due], [services.service.broker])
+        yield from written(_SECURITY, [services.service.security])
+        yield from written(_CONNECTIONS, [services.service])
+        yield from written([*SERVICE_FAMILIES, *PROCESS_FAMILIES], [services.service])
+        limit = services.service.settings.metrics.max_destinations
         totals, omitted = Totals(limit), {}
         for kind in KINDS:
             shown = KindMetrics(kind, limit)
@@ -342,20 +344,20 @@ class BrokerMetrics:
 
     def count(self, kind: str) -> int:
         """How many things of a kind there are."""
-        destinations = self._doors.service.broker.destinations
+        destinations = self._services.service.broker.destinations
         known: dict[str, Sized] = {
             "queue": destinations.queues,
             "topic": destinations.topics,
             "stream": destinations.streams,
         }
-        return len(known[kind]) if kind in known else self._doors.groups.count
+        return len(known[kind]) if kind in known else self._services.admin.groups.count
 
     def _statuses(self, kind: str, prefix: str = "") -> Iterator[Status]:
-        doors, after = self._doors, _just_before(prefix)
+        admin, after = self._services.admin, _just_before(prefix)
         if kind == "group":
-            return (group for group in doors.groups.groups() if group.stream.startswith(prefix))
+            return (group for group in admin.groups.groups() if group.stream.startswith(prefix))
         listed: dict[str, Callable[[str], Iterator[QueueStatus | TopicStatus | StreamStatus]]] = {
-            "queue": doors.management.queues, "topic": doors.topics.topics, "stream": doors.streams.streams,
+            "queue": admin.queues.queues, "topic": admin.topics.topics, "stream": admin.streams.streams,
         }  # fmt: skip
         return takewhile(lambda status: status.name.startswith(prefix), listed[kind](after))
 
@@ -376,14 +378,6 @@ def _gathered(statuses: Iterator[Status], *takers: Callable[[Status], None]) -> 
             take(status)
         if number % STATUSES == 0:
             yield b""
-
-
-def _gauge(name: str, text: str, value: Callable[[Broker], float]) -> Family[Broker]:
-    return Family(name, "gauge", text, lambda broker: [("", value(broker))])
-
-
-def _counter(name: str, text: str, value: Callable[[Broker], float]) -> Family[Broker]:
-    return Family(f"{name}_total", "counter", text, lambda broker: [("", value(broker))])
 
 
 def _turns(broker: Broker) -> Samples:
@@ -412,17 +406,13 @@ def _held(value: Callable[[list[float]], float]) -> Callable[[Broker], Samples]:
 
 
 def _undecided(broker: Broker) -> list[float]:
-    """The ages of prepared transactions without a decision."""
     return [entry.age for entry in broker.xa.prepared() if not entry.outcome]
 
 
 _SECURITY: list[Family[Security]] = [
-    Family("quire_users", "gauge", "Users; without any, clients need no login.",
-           lambda security: [("", len(security.accounts.users))]),
-    Family("quire_logins_failed_total", "counter", "Failed logins.",
-           lambda security: [("", security.guesses.failed_total)]),
-    Family("quire_audit_dropped_lines_total", "counter", "Lines that the audit log lost.",
-           lambda security: [("", security.audit.dropped)]),
+    _gauge("quire_users", "Users; without any, clients need no login.", lambda s: len(s.accounts.users)),
+    _counter("quire_logins_failed", "Failed logins.", lambda s: s.guesses.failed_total),
+    _counter("quire_audit_dropped_lines", "Lines that the audit log lost.", lambda s: s.audit.dropped),
 ]  # fmt: skip
 
 
@@ -433,57 +423,46 @@ def _refused(service: Service) -> Samples:
     yield labelled(limit="destinations_per_user"), service.gate.refused
 
 
-def _certificate_end(service: Service) -> Samples:
-    end = service.lobby.tls.ends_at
-    return [] if end is None else [("", end)]
-
-
 _CONNECTIONS: list[Family[Service]] = [
-    Family("quire_connections_open", "gauge", "Connections of all protocols together.",
-           lambda service: [("", service.lobby.admission.open)]),
-    Family("quire_connections_before_login", "gauge", "Connections that agree on TLS or log in.",
-           lambda service: [("", service.lobby.admission.before_login)]),
-    Family("quire_connections_waiting", "gauge", "Connections that wait for others to log in.",
-           lambda service: [("", service.lobby.admission.waiting)]),
+    _gauge("quire_connections_open", "Connections of all protocols together.", lambda s: s.lobby.admission.open),
+    _gauge("quire_connections_before_login", "Connections that agree on TLS or log in.",
+           lambda s: s.lobby.admission.before_login),
+    _gauge("quire_connections_waiting", "Connections that wait for others to log in.",
+           lambda s: s.lobby.admission.waiting),
     Family("quire_limit_refusals_total", "counter", "What was refused for a limit of [limits].", _refused),
-    Family("quire_tls_failures_total", "counter", "Connections that could not agree on TLS.",
-           lambda service: [("", service.lobby.tls.failures)]),
-    Family("quire_tls_certificate_end_timestamp_seconds", "gauge",
-           "When the certificate of the broker ends, in seconds since the epoch.", _certificate_end),
+    _counter("quire_tls_failures", "Connections that could not agree on TLS.", lambda s: s.lobby.tls.failures),
+    _gauge("quire_tls_certificate_end_timestamp_seconds",
+           "When the certificate of the broker ends, in seconds since the epoch.", lambda s: s.lobby.tls.ends_at),
 ]  # fmt: skip
 _FAMILIES: list[Family[Broker]] = [
     Family("quire_broker_info", "gauge", "The broker.",
            lambda broker: [(labelled(name=broker.core.settings.broker.name, version=__version__), 1)]),
-    _gauge("quire_store_writable", "1 while the store accepts writes.", lambda broker: broker.failure.error is None),
+    _gauge("quire_store_writable", "1 while the store accepts writes.", lambda b: b.failure.error is None),
     _gauge("quire_store_error_seconds", "For how long the store has accepted no writes; 0 while it does.",
-           lambda broker: broker.failure.age or 0),
-    _counter("quire_commits", "Commits, including failed ones.", lambda broker: broker.core.commits_done),
-    _counter("quire_commit_errors", "Failures of the store.", lambda broker: broker.failure.errors),
-    _counter("quire_producer_holds", "How often the broker held a producer.",
-             lambda broker: broker.core.flow.held_total),
+           lambda b: b.failure.age or 0),
+    _counter("quire_commits", "Commits, including failed ones.", lambda b: b.core.commits_done),
+    _counter("quire_commit_errors", "Failures of the store.", lambda b: b.failure.errors),
+    _counter("quire_producer_holds", "How often the broker held a producer.", lambda b: b.core.flow.held_total),
     Family("quire_loop_turn_seconds", "histogram", "Duration of the turns of the event loop.", _turns),
     _gauge("quire_loop_longest_turn_seconds", "The longest turn since the last scrape.",
-           lambda broker: broker.core.meter.take_longest()),
-    _gauge("quire_destinations", "Queues, topics and partitions of streams.",
-           lambda broker: broker.core.limits.destinations),
-    _gauge("quire_destinations_limit", "Limit of destinations.", lambda broker: broker.core.limits.max_destinations),
+           lambda b: b.core.meter.take_longest()),
+    _gauge("quire_destinations", "Queues, topics and partitions of streams.", lambda b: b.core.limits.destinations),
+    _gauge("quire_destinations_limit", "Limit of destinations.", lambda b: b.core.limits.max_destinations),
     _gauge("quire_durable_subscriptions", "Durable subscriptions; a consumer group counts once for each partition.",
-           lambda broker: broker.core.limits.subscriptions),
+           lambda b: b.core.limits.subscriptions),
     _gauge("quire_durable_subscriptions_limit", "Limit of durable subscriptions.",
-           lambda broker: broker.core.limits.max_subscriptions),
-    _gauge("quire_producer_ids", "Producers that number their sends.", lambda broker: len(broker.producers)),
-    _gauge("quire_producer_ids_limit", "Limit of producers that number their sends.",
-           lambda broker: broker.producers.limit),
+           lambda b: b.core.limits.max_subscriptions),
+    _gauge("quire_producer_ids", "Producers that number their sends.", lambda b: len(b.producers)),
+    _gauge("quire_producer_ids_limit", "Limit of producers that number their sends.", lambda b: b.producers.limit),
     _counter("quire_producer_ids_forgotten", "Producers that the broker forgot because of their number or age.",
-             lambda broker: broker.producers.forgotten),
-    _gauge("quire_requests_bytes", "Size of requests and frames under way in bytes.",
-           lambda broker: broker.core.partial_bytes),
+             lambda b: b.producers.forgotten),
+    _gauge("quire_requests_bytes", "Size of requests and frames under way in bytes.", lambda b: b.core.partial_bytes),
     _gauge("quire_requests_limit_bytes", "Limit of the size of requests and frames under way in bytes.",
-           lambda broker: broker.core.partial_limit),
+           lambda b: b.core.partial_limit),
     _counter("quire_temporary_dropped_messages", "Messages sent to deleted temporary destinations.",
-             lambda broker: broker.routing.temporaries.dropped),
+             lambda b: b.routing.temporaries.dropped),
     _counter("quire_slow_consumers_aborted", "Slow consumers that the broker disconnected.",
-             lambda broker: broker.slow_consumers.aborted),
+             lambda b: b.slow_consumers.aborted),
     Family("quire_producers_held", "gauge", "Held producers, by cause.", _held(len)),
     Family("quire_producers_held_longest_seconds", "gauge", "How long a producer has been held at most, by cause.",
            _held(lambda ages: max(ages, default=0.0))),
@@ -492,13 +471,12 @@ _FAMILIES: list[Family[Broker]] = [
            _disk("limit")),
     Family("quire_disk_reserve_bytes", "gauge", "Reserve on a watched disk in bytes.", _disk("reserved")),
     _gauge("quire_xa_prepared_transactions", "Prepared transactions without an outcome.",
-           lambda broker: len(_undecided(broker))),
+           lambda b: len(_undecided(b))),
     _gauge("quire_xa_oldest_prepared_age_seconds", "Age of the oldest prepared transaction without an outcome.",
-           lambda broker: max(_undecided(broker), default=0.0)),
+           lambda b: max(_undecided(b), default=0.0)),
     _gauge("quire_xa_decided_transactions", "Prepared transactions with a heuristic outcome that is not forgotten.",
-           lambda broker: len(broker.xa.prepared()) - len(_undecided(broker))),
-    _gauge("quire_scheduled_messages", "Scheduled messages.", lambda broker: broker.schedule.depth),
-    _gauge("quire_scheduled_bytes", "Size of scheduled messages in bytes.", lambda broker: broker.schedule.bytes),
-    _counter("quire_scheduled_sent_messages", "Scheduled messages that were sent.",
-             lambda broker: broker.schedule.sent),
+           lambda b: len(b.xa.prepared()) - len(_undecided(b))),
+    _gauge("quire_scheduled_messages", "Scheduled messages.", lambda b: b.schedule.depth),
+    _gauge("quire_scheduled_bytes", "Size of scheduled messages in bytes.", lambda b: b.schedule.bytes),
+    _counter("quire_scheduled_sent_messages", "Scheduled messages that were sent.", lambda b: b.schedule.sent),
 ]  # fmt: skip

@@ -20,7 +20,7 @@ from quire.broker.broker import Broker
 from quire.broker.core.turn import TurnMeter
 from quire.clock import Clock
 from quire.errors import BrokerBusy, ConfirmationMismatch, QuireError, UnknownOperation
-from quire.management.described import doc
+from quire.resources import doc
 
 
 class Measured:
@@ -32,7 +32,6 @@ class Measured:
         self._what = what
 
     def __await__(self) -> Generator[Any, Any, None]:
-        """Await it."""
         step, argument = self._coroutine.send, None
         while True:
             self._meter.begin()
@@ -72,11 +71,8 @@ class RequestMemory:
         self._taken = 0
 
 
-MOST_RUNNING = 20
-"""How many operations may run in the background."""
-
-MOST_ENDED = 100
-"""How many operations that have ended are remembered."""
+MOST_RUNNING = 20  # how many operations may run in the background
+MOST_ENDED = 100  # how many operations that have ended are remembered
 
 
 class OperationStatus(msgspec.Struct, frozen=True):
@@ -204,15 +200,11 @@ class Operations:
             await asyncio.wait(self._tasks, timeout=STOP_LIMIT)
 
 
-STOP_LIMIT = 5.0
-"""How many seconds a stop waits for operations to end."""
+STOP_LIMIT = 5.0  # how many seconds a stop waits for operations to end
 
 
-LIFETIME_MS = 600_000
-"""How long a token may be used, in milliseconds."""
-
-COUNT_LIMIT = 1.0
-"""How many seconds a dry run counts; what it has counted then is the least."""
+LIFETIME_MS = 600_000  # how long a token may be used, in milliseconds
+COUNT_LIMIT = 1.0  # how many seconds a dry run counts; what it has counted then is the least
 
 
 class Counted(NamedTuple):

@@ -1,5 +1,7 @@
 """The API's consumption of streams by members of consumer groups. A waiting request costs no task and no polling."""
 
+import asyncio
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
@@ -15,21 +17,16 @@ from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import READ_STREAM, Call, Endpoint, Fields, Number, PageLimit
 from quire.http.pull_door import PollRequest, PullRequest, Terms, handle_of
-from quire.management.described import doc
-from quire.management.streams import StreamMessage, described
+from quire.management.streams import described
 from quire.message import Message
+from quire.resources import StreamMessage, doc
 from quire.security import Action
 from quire.selectors import selector
 from quire.sessions.settling import Outcome
 
-MAX_WAIT = 30.0
-"""How long a request may wait, in seconds."""
-
-MAX_DELAY = 365 * 86_400
-"""The longest delay that may be asked for, in seconds."""
-
-MAX_LEASE = 7 * 86_400
-"""The longest time that a message may be kept without a word, in seconds."""
+MAX_WAIT = 30.0  # how long a request may wait, in seconds
+MAX_DELAY = 365 * 86_400  # the longest delay that may be asked for, in seconds
+MAX_LEASE = 7 * 86_400  # the longest time that a message may be kept without a word, in seconds
 
 Seconds = Annotated[float, msgspec.Meta(ge=1, le=MAX_LEASE)]
 
@@ -134,10 +131,10 @@ async def _receive(call: Call) -> Received:
         None if new.start is None else Start.parse(new.start), new.order,
         None if new.selector is None else selector(new.selector),
     )  # fmt: skip
-    poll = call.pull.poll(call.name, call.path["group"], request, call.guard)
+    poll = call.services.pull.poll(call.name, call.path["group"], request, call.guard)
     is_done = False
     try:
-        if await call.done_or_gone(poll.begin):
+        if await _done_or_gone(call, poll.begin):
             call.access.check(Action.READ, DestinationKind.STREAM, call.name)  # it may have changed meanwhile
             is_done = True
     finally:
@@ -146,6 +143,19 @@ async def _receive(call: Call) -> Received:
     if poll.error is not None:
         raise poll.error
     return _received(poll)
+
+
+async def _done_or_gone(call: Call, begin: Callable[[Callable[[], None]], None]) -> bool:
+    """Wait, in this request's own task, for what ``begin`` begins; false if the caller went away before."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(None) as wait:
+            begin(lambda: wait.reschedule(loop.time()))
+            while (await call.request.receive())["type"] != "http.disconnect":
+                pass
+    except TimeoutError:
+        return True
+    return False
 
 
 def _received(poll: PullRequest) -> Received:
@@ -165,7 +175,8 @@ def _message(child: MemberSubscription, message: Message) -> ReceivedMessage:
 
 async def _acknowledge(call: Call) -> Settled:
     new: Acknowledge = call.body
-    outcomes = call.pull.acknowledge(call.name, call.path["group"], new.member, new.handles, call.guard)
+    pulling = call.services.pull
+    outcomes = pulling.acknowledge(call.name, call.path["group"], new.member, new.handles, call.guard)
     await call.durable()
     return Settled(outcomes)
 
@@ -175,7 +186,7 @@ async def _reject(call: Call) -> Settled:
     if [new.delay is not None, new.level is not None, new.dead_letter].count(True) > 1:
         raise InvalidArgument("give only one of delay, level and dead_letter", argument="delay")
     delay = None if new.delay is None else round(new.delay * 1000)
-    outcomes = call.pull.reject(
+    outcomes = call.services.pull.reject(
         call.name, call.path["group"], new.member, new.handles, call.guard,
         delay_ms=delay if new.level is None else level_ms(new.level), dead_letter=new.dead_letter,
     )  # fmt: skip
@@ -185,12 +196,12 @@ async def _reject(call: Call) -> Settled:
 
 def _extend(call: Call) -> Settled:
     new: Extend = call.body
-    group = call.path["group"]
-    return Settled(call.pull.extend(call.name, group, new.member, new.handles, new.seconds, call.guard))
+    group, pulling = call.path["group"], call.services.pull
+    return Settled(pulling.extend(call.name, group, new.member, new.handles, new.seconds, call.guard))
 
 
 async def _leave(call: Call) -> Left:
-    left = call.pull.leave(call.name, call.path["group"], call.body.member, call.guard)
+    left = call.services.pull.leave(call.name, call.path["group"], call.body.member, call.guard)
     await call.durable()
     return Left(left)
 

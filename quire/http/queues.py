@@ -31,9 +31,8 @@ from quire.http.endpoint import (
 from quire.http.messages import BrowseQuery, Chosen, Purged, browsed, count_purge
 from quire.http.operations import Counted
 from quire.management.messages import LARGE, Browsable, BrowsePage, Choice, LedgerEntry, Located, MessageView
-from quire.management.queues import GroupPage, QueueStatus
-from quire.management.topics import DurableStatus, TopicStatus
 from quire.message import Message
+from quire.resources import DurableStatus, GroupPage, QueueStatus, TopicStatus
 from quire.security import Action, Permission
 from quire.units import parse_number
 
@@ -46,51 +45,51 @@ class Closed(msgspec.Struct, frozen=True):
 
 def _close_group(call: Call) -> Closed:
     group = call.path["group"]
-    call.management.close_group(call.name, group)
+    call.admin.queues.close_group(call.name, group)
     call.audit("group.closed", "the message group {group} of queue {queue} was closed")
     return Closed(group)
 
 
 def _count(call: Call) -> Counted:
-    queue = call.management.existing(call.name)
+    queue = call.admin.queues.existing(call.name)
     return Counted(queue.depth, consumers=len(queue.subscriptions))
 
 
 ENDPOINTS = [
     table_listing(
         "QueueList", "/queues", USER, "List the queues with their counts.", "queues", QueueStatus,
-        lambda call: call.management.tables.queues(), lambda call, queue: call.management.reader.status(queue),
+        lambda call: call.admin.queues.table(), lambda call, queue: call.admin.queues.status(queue),
         see_named(DestinationKind.QUEUE),
     ),
     Endpoint(
         "GET", "/queues/{name}", SEE_QUEUE, "Get a queue: counts, consumers, held producers, why it is blocked.",
-        lambda call: call.management.queue(call.name), QueueStatus,
+        lambda call: call.admin.queues.queue(call.name), QueueStatus,
     ),
     Endpoint(
         "PUT", "/queues/{name}", MAKE_QUEUE, "Create a queue, as sending to it does.",
-        lambda call: call.changed("queue.created", "queue {queue} was created", call.management.create(call.name)),
-        QueueStatus, status=201, check=lambda call: call.creates(DestinationKind.QUEUE),
+        lambda call: call.changed("queue.created", "queue {queue} was created", call.admin.queues.create(call.name)),
+        QueueStatus, status=201, check=lambda call: call.guard.creates(Address(DestinationKind.QUEUE, call.name)),
     ),
     Endpoint(
         "DELETE", "/queues/{name}", MANAGE_QUEUE, "Delete a queue with all its messages.",
         lambda call: call.removed(
-            "queue.deleted", "queue {queue} was deleted", call.management.delete(call.name, force=call.query.force)
+            "queue.deleted", "queue {queue} was deleted", call.admin.queues.delete(call.name, force=call.query.force)
         ),
         Removed, DeleteQuery, dry_run=_count,
     ),
     Endpoint(
         "POST", "/queues/{name}/pause", MANAGE_QUEUE, "Pause the deliveries of a queue, also after a restart.",
-        lambda call: call.changed("queue.paused", "queue {queue} was paused", call.management.pause(call.name)),
+        lambda call: call.changed("queue.paused", "queue {queue} was paused", call.admin.queues.pause(call.name)),
         QueueStatus,
     ),
     Endpoint(
         "POST", "/queues/{name}/resume", MANAGE_QUEUE, "Resume the deliveries of a queue.",
-        lambda call: call.changed("queue.resumed", "queue {queue} was resumed", call.management.resume(call.name)),
+        lambda call: call.changed("queue.resumed", "queue {queue} was resumed", call.admin.queues.resume(call.name)),
         QueueStatus,
     ),
     Endpoint(
         "GET", "/queues/{name}/groups", SEE_QUEUE, "List the message groups of a queue and their owners.",
-        lambda call: call.management.groups(call.name, call.query.after, call.query.limit), GroupPage, ListQuery,
+        lambda call: call.admin.queues.groups(call.name, call.query.after, call.query.limit), GroupPage, ListQuery,
     ),
     Endpoint(
         "DELETE", "/queues/{name}/groups/{group}", MANAGE_QUEUE,
@@ -101,30 +100,30 @@ ENDPOINTS = [
 
 
 def _count_of_topic(call: Call) -> Counted:
-    topic = call.topics.topic(call.name)
+    topic = call.admin.topics.topic(call.name)
     return Counted(topic.depth, consumers=topic.consumers)
 
 
 ENDPOINTS += [
     table_listing(
         "TopicList", "/topics", USER, "List the topics with their counts.", "topics", TopicStatus,
-        lambda call: call.management.tables.topics(), lambda call, topic: call.topics.reader.topic(topic),
+        lambda call: call.admin.topics.table(), lambda call, topic: call.admin.topics.status(topic),
         see_named(DestinationKind.TOPIC),
     ),
     Endpoint(
         "GET", "/topics/{name}", SEE_TOPIC, "Get a topic: counts, subscriptions, discarded messages.",
-        lambda call: call.topics.topic(call.name), TopicStatus,
+        lambda call: call.admin.topics.topic(call.name), TopicStatus,
     ),
     Endpoint(
         "PUT", "/topics/{name}", MAKE_TOPIC, "Create a topic, as sending to it does.",
-        lambda call: call.changed("topic.created", "topic {topic} was created", call.topics.create(call.name)),
-        TopicStatus, status=201, check=lambda call: call.creates(DestinationKind.TOPIC),
+        lambda call: call.changed("topic.created", "topic {topic} was created", call.admin.topics.create(call.name)),
+        TopicStatus, status=201, check=lambda call: call.guard.creates(Address(DestinationKind.TOPIC, call.name)),
     ),
     Endpoint(
         "DELETE", "/topics/{name}",
         MANAGE_TOPIC, "Delete a topic. With force the broker disconnects consumers and removes durable subscriptions.",
         lambda call: call.removed(
-            "topic.deleted", "topic {topic} was deleted", call.topics.delete(call.name, force=call.query.force)
+            "topic.deleted", "topic {topic} was deleted", call.admin.topics.delete(call.name, force=call.query.force)
         ),
         Removed, DeleteQuery, dry_run=_count_of_topic,
     ),
@@ -169,7 +168,7 @@ def require_topic(call: Call, *actions: Action) -> None:
 def _durable(call: Call) -> DurableStatus:
     if not call.access.may(Permission.MONITOR):
         require_topic(call, Action.READ, Action.MANAGE)
-    return call.topics.durable(call.path["client"], call.name)
+    return call.admin.topics.durable(call.path["client"], call.name)
 
 
 async def _create_durable(call: Call) -> DurableStatus:
@@ -179,7 +178,7 @@ async def _create_durable(call: Call) -> DurableStatus:
         call.guard.creates(Address(_TOPIC, new.topic))
     else:
         call.guard.check_subscribe([Address(_TOPIC, new.topic)])
-    status = call.topics.create_durable(
+    status = call.admin.topics.create_durable(
         call.path["client"], call.name, new.topic, wanted=new.selector, no_local=new.no_local,
         retroactive=new.retroactive,
     )  # fmt: skip
@@ -192,7 +191,7 @@ def _may_manage(call: Call) -> None:
 
 
 async def _delete_durable(call: Call) -> Removed:
-    steps = call.topics.delete_durable(call.path["client"], call.name, force=call.query.force)
+    steps = call.admin.topics.delete_durable(call.path["client"], call.name, force=call.query.force)
     text = "durable subscription {subscription} of {client} was removed"
     return await call.removed("subscription.deleted", text, steps)
 
@@ -203,23 +202,23 @@ def _may_purge(call: Call) -> None:
 
 
 def _topic(call: Call) -> Destination:
-    return call.topics.existing_durable(call.path["client"], call.name).topic.destination
+    return call.admin.topics.existing_durable(call.path["client"], call.name).topic.destination
 
 
 async def _purge_durable(call: Call) -> Purged:
-    transfer = call.topics.purge_durable(call.path["client"], call.name, call.body.choice(call, _topic(call)))
+    transfer = call.admin.topics.purge_durable(call.path["client"], call.name, call.body.choice(call, _topic(call)))
     text = "durable subscription {subscription} of {client} was purged"
     return await call.transferred("messages.purged", text, Purged, transfer)
 
 
 def _count_of_durable(call: Call) -> Counted:
-    durable = call.topics.existing_durable(call.path["client"], call.name)
+    durable = call.admin.topics.existing_durable(call.path["client"], call.name)
     return Counted(durable.depth, consumers=len(durable.subscriptions))
 
 
 def _browse_durable(call: Call) -> BrowsePage:
     require_topic(call, Action.READ)
-    return browsed(call, call.topics.existing_durable(call.path["client"], call.name))
+    return browsed(call, call.admin.topics.existing_durable(call.path["client"], call.name))
 
 
 _DURABLE = "/durables/{client}/{name}"
@@ -227,8 +226,8 @@ _DURABLE = "/durables/{client}/{name}"
 ENDPOINTS += [
     table_listing(
         "DurableList", "/durables", USER, "List the durable subscriptions with their counts.", "durables",
-        DurableStatus, lambda call: call.management.tables.durables(),
-        lambda call, durable: call.topics.reader.durable(durable),
+        DurableStatus, lambda call: call.admin.topics.durable_table(),
+        lambda call, durable: call.admin.topics.durable_status(durable),
         lambda access, durable: access.sees(_TOPIC, durable.topic.destination.name),
     ),
     Endpoint(
@@ -248,7 +247,7 @@ ENDPOINTS += [
         "POST", _DURABLE + "/purge", MANAGE_DURABLE, "Purge messages of a durable subscription.", _purge_durable,
         Purged, ActionQuery, Chosen,
         dry_run=lambda call: count_purge(
-            call, call.topics.purge_durable, call.path["client"], call.name, source=_topic(call)
+            call, call.admin.topics.purge_durable, call.path["client"], call.name, source=_topic(call)
         ),
         check=_may_purge,
     ),
@@ -269,21 +268,21 @@ def number_in_path(call: Call, name: str) -> int:
 
 def _source(call: Call) -> Browsable:
     if "client" in call.path:
-        return call.topics.existing_durable(call.path["client"], call.name)
-    return call.management.existing(call.name)
+        return call.admin.topics.existing_durable(call.path["client"], call.name)
+    return call.admin.queues.existing(call.name)
 
 
 def _located(call: Call) -> Located:
-    viewer = call.management.viewer
+    viewer = call.admin.queues.viewer
     if "offset" in call.path:
-        stream = call.streams.existing(call.name)
+        stream = call.admin.streams.existing(call.name)
         return viewer.locate_in_stream(stream, number_in_path(call, "partition"), number_in_path(call, "offset"))
     return viewer.locate(_source(call), number_in_path(call, "sequence"))
 
 
 async def _read(call: Call, located: Located) -> Message:
     """Read a message; a large one on another thread, so that others are served meanwhile."""
-    call.take_memory(located.size)
+    call.request.scope["memory"].take(located.size)
     if located.size > LARGE and located.is_apart:
         return await asyncio.to_thread(located.load)
     return located.load()
@@ -293,12 +292,12 @@ async def _view(call: Call) -> MessageView:
     located = _located(call)
     message = await _read(call, located)
     ledger: list[LedgerEntry] | None = None
-    search = call.management.viewer.ledger(located.source, message)
+    search = call.admin.queues.viewer.ledger(located.source, message)
     if search is not None:
         for _ in search:
             await asyncio.sleep(0)
         ledger = search.found
-    return call.management.viewer.view(located, message, ledger)
+    return call.admin.queues.viewer.view(located, message, ledger)
 
 
 async def _body(call: Call) -> Answer:
@@ -308,7 +307,7 @@ async def _body(call: Call) -> Answer:
 
 async def _delete_message(call: Call) -> Removed:
     sequence = number_in_path(call, "sequence")
-    transfer = call.management.purge(call.name, Choice(ids=[str(sequence)]))
+    transfer = call.admin.queues.purge(call.name, Choice(ids=[str(sequence)]))
     return await call.removed("messages.purged", "message {sequence} of queue {queue} was removed", transfer)
 
 

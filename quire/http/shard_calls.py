@@ -23,24 +23,15 @@ from quire.security import Access, Origin, Security
 from quire.server.cluster.seat import Seat
 from quire.settings import TlsSettings, split_address
 
-CONNECT_LIMIT = 3.0
-"""How long a connection to another process may take, in seconds."""
-
-PIECE = 1 << 16
-"""How many bytes are read at once."""
+CONNECT_LIMIT = 3.0  # how long a connection to another process may take, in seconds
+PIECE = 1 << 16  # how many bytes are read at once
 
 
 class ShardRequest:
     """A request and its answer, on a connection of its own. To be used with ``async with``, which closes it.
 
     Args:
-        shard: which shard is asked.
         address: where its process takes requests.
-        tls: how processes reach each other.
-
-    Attributes:
-        status: of the answer.
-        headers: of the answer.
     """
 
     def __init__(self, shard: int, address: str, tls: TlsSettings) -> None:
@@ -123,28 +114,18 @@ def _context(tls: TlsSettings) -> ssl.SSLContext:
 
 HEADER = "x-quire-relayed"
 
-VALID = 30_000
-"""For how long a signature is valid, in milliseconds: the clocks of the machines may differ by as much."""
+VALID = 30_000  # for how long a signature is valid, in milliseconds: the clocks of the machines may differ by as much
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who has made a request at another process, and for which shard and target it is.
+    """Who has made a request at another process, and for which shard and target it is."""
 
-    Attributes:
-        user: as whom it logged in; empty while there are no users.
-        roles: its roles that count.
-        address: where it comes from.
-        at: when, in milliseconds since the epoch.
-        shard: which shard is to answer.
-        request: method and target.
-    """
-
-    user: str
-    roles: list[str]
-    address: str
-    at: int
-    shard: int
-    request: str
+    user: str  # as whom it logged in; empty while there are no users
+    roles: list[str]  # its roles that count
+    address: str  # where it comes from
+    at: int  # when, in milliseconds since the epoch
+    shard: int  # which shard is to answer
+    request: str  # method and target
 
 
 def signed(seat: Seat, clock: Clock, access: Access, shard: int, request: str) -> str:
@@ -181,25 +162,17 @@ def _signature(secret: bytes, text: str) -> str:
     return hmac.new(secret, b"http " + text.encode(), hashlib.sha256).hexdigest()
 
 
-PART = "x-quire-part"
-"""The header of a request for a part of a list."""
-
-ANSWER_LIMIT = 30.0
-"""How long a shard may take for its part of an answer, in seconds."""
+PART = "x-quire-part"  # the header of a request for a part of a list
+ANSWER_LIMIT = 30.0  # how long a shard may take for its part of an answer, in seconds
 
 _PASSED_ON = ("content-type", "accept")
 _HOP = (b"connection", b"transfer-encoding", b"content-length", b"date", b"keep-alive", b"server")
 
-Reply = tuple[int, bytes]
-"""A status and a content."""
+Reply = tuple[int, bytes]  # a status and a content
 
 
 class ShardCalls:
-    """Makes calls.
-
-    Args:
-        tls: how processes reach each other.
-    """
+    """Makes calls."""
 
     def __init__(self, seat: Seat, clock: Clock, tls: TlsSettings) -> None:
         self._seat = seat

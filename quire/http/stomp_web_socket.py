@@ -20,11 +20,8 @@ SUBPROTOCOLS = [Subprotocol(name) for name in ("v12.stomp", "v11.stomp", "v10.st
 FRAGMENT = 1 << 20
 """The largest frame of WebSocket, in bytes. A frame of STOMP may come in many, as its size alone is limited."""
 
-EARLY_FRAGMENT = 16 * 1024
-"""The same before the client has logged in."""
-
-SLICE = 1024
-"""How many bytes are taken apart between two looks at the clock: a frame may have six."""
+EARLY_FRAGMENT = 16 * 1024  # the same before the client has logged in
+SLICE = 1024  # how many bytes are taken apart between two looks at the clock: a frame may have six
 
 _DATA = frozenset({Opcode.TEXT, Opcode.BINARY, Opcode.CONT})
 

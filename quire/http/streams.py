@@ -5,6 +5,7 @@ from typing import Annotated
 
 import msgspec
 
+from quire.broker.routing.addresses import Address
 from quire.broker.streams.partition import MAX_TIME_TO_LIVE, Start
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
@@ -30,15 +31,8 @@ from quire.http.endpoint import (
 )
 from quire.http.messages import NewMessage, Sent, send
 from quire.http.operations import Counted
-from quire.management.streams import (
-    FoundMessage,
-    PartitionOffsets,
-    StreamDetails,
-    StreamPin,
-    StreamRange,
-    StreamStatus,
-    Wanted,
-)
+from quire.management.streams import FoundMessage, StreamRange, Wanted
+from quire.resources import PartitionOffsets, StreamDetails, StreamPin, StreamStatus
 from quire.units import parse_number
 
 
@@ -116,23 +110,23 @@ class Released(msgspec.Struct, frozen=True):
 
 
 async def _create(call: Call) -> StreamDetails:
-    call.streams.create(call.name, call.body.partitions)
+    call.admin.streams.create(call.name, call.body.partitions)
     await call.changed("stream.created", "stream {stream} was created", None)
-    return call.streams.stream(call.name)
+    return call.admin.streams.stream(call.name)
 
 
 async def _add_partitions(call: Call) -> StreamDetails:
     count = call.body.count
-    call.streams.add_partitions(call.name, count)
+    call.admin.streams.add_partitions(call.name, count)
     await call.changed("stream.partitions", "stream {stream} now has {partitions} partitions", None, partitions=count)
-    return call.streams.stream(call.name)
+    return call.admin.streams.stream(call.name)
 
 
 def _read(call: Call) -> StreamRange:
     query, partition = call.query, parse_number(call.path["partition"])
     if partition is None:
         raise InvalidArgument(f"partition is {call.path['partition'][:60]!r}: write its number", argument="partition")
-    return call.streams.read(
+    return call.admin.streams.read(
         call.name, partition, query.start, query.until, limit=query.limit, max_bytes=query.max_bytes,
         strict=query.strict,
     )  # fmt: skip
@@ -143,7 +137,7 @@ async def _find(call: Call) -> FoundMessages:
     wanted = Wanted(
         query.id, query.partition, query.offset, query.key, query.since, query.until, query.limit, query.dead_letters
     )
-    search = call.streams.find(call.name, wanted)
+    search = call.admin.streams.find(call.name, wanted)
     for _ in search:
         await asyncio.sleep(0)
         if call.service.is_stopping:
@@ -155,13 +149,15 @@ async def _find(call: Call) -> FoundMessages:
 
 async def _pin(call: Call) -> StreamPin:
     new: NewPin = call.body
-    pin = call.streams.pin(call.name, call.path["pin"], new.time_to_live, offsets=new.offsets, start=_start(new.start))
+    pin = call.admin.streams.pin(
+        call.name, call.path["pin"], new.time_to_live, offsets=new.offsets, start=_start(new.start)
+    )
     return await call.changed("stream.pinned", "pin {pin} keeps messages of stream {stream}", pin, until=pin.until)
 
 
 async def _release(call: Call) -> Released:
     pin = call.path["pin"]
-    call.streams.release(call.name, pin)
+    call.admin.streams.release(call.name, pin)
     return await call.changed("stream.released", "pin {pin} of stream {stream} was removed", Released(pin))
 
 
@@ -170,7 +166,7 @@ def _start(text: str | None) -> Start | None:
 
 
 def _count(call: Call) -> Counted:
-    stream = call.streams.reader.status(call.streams.existing(call.name))
+    stream = call.admin.streams.reader.status(call.admin.streams.existing(call.name))
     return Counted(stream.records, consumers=stream.members + stream.readers)
 
 
@@ -179,23 +175,24 @@ _ONE = "/streams/{name}"
 ENDPOINTS = [
     table_listing(
         "StreamList", "/streams", USER, "List the streams with their counts.", "streams", StreamStatus,
-        lambda call: call.management.tables.streams(), lambda call, stream: call.streams.reader.status(stream),
+        lambda call: call.admin.streams.table(), lambda call, stream: call.admin.streams.reader.status(stream),
         see_named(DestinationKind.STREAM),
     ),
     Endpoint(
         "GET", _ONE, SEE_STREAM, "Get a stream: partitions, groups, pins, policy.",
-        lambda call: call.streams.stream(call.name), StreamDetails,
+        lambda call: call.admin.streams.stream(call.name), StreamDetails,
     ),
     Endpoint(
         "PUT", _ONE, MAKE_STREAM, "Create a stream.", _create, StreamDetails, body=NewStream, status=201,
-        check=lambda call: call.creates(DestinationKind.STREAM),
+        check=lambda call: call.guard.creates(Address(DestinationKind.STREAM, call.name)),
     ),
     Endpoint(
         "DELETE", _ONE,
         MANAGE_STREAM,
         "Delete a stream with its groups and messages. With force the broker disconnects members and readers.",
         lambda call: call.removed(
-            "stream.deleted", "stream {stream} was deleted", call.streams.delete(call.name, force=call.query.force)
+            "stream.deleted", "stream {stream} was deleted",
+            call.admin.streams.delete(call.name, force=call.query.force),
         ),
         Removed, DeleteQuery, dry_run=_count,
     ),
@@ -210,7 +207,7 @@ ENDPOINTS = [
     listing(
         "Offsets", _ONE + "/offsets", SEE_STREAM,
         "List the first offset and the end of each partition, in one snapshot.",
-        "partitions", PartitionOffsets, lambda call: call.streams.offsets(call.name, _start(call.query.start)),
+        "partitions", PartitionOffsets, lambda call: call.admin.streams.offsets(call.name, _start(call.query.start)),
         OffsetsQuery,
     ),
     Endpoint(
@@ -224,7 +221,7 @@ ENDPOINTS = [
     ),
     listing(
         "PinList", _ONE + "/pins", SEE_STREAM, "List the pins of a stream.", "pins", StreamPin,
-        lambda call: call.streams.pins(call.name),
+        lambda call: call.admin.streams.pins(call.name),
     ),
     Endpoint("PUT", _ONE + "/pins/{pin}", READ_OR_MANAGE_STREAM,
     "Pin messages for a time.", _pin, StreamPin, body=NewPin),

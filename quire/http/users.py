@@ -95,7 +95,6 @@ async def done_of(change: Callable[Concatenate[Changed[T], P], None], *arguments
 
 
 async def _hash(call: Call, password: str) -> str:
-    """The hash of a new password, made on the thread for that."""
     done: asyncio.Future[str | Exception] = asyncio.get_running_loop().create_future()
     if not call.service.security.hashing.run(
         lambda: hashed(password), lambda outcome: None if done.done() else done.set_result(outcome)

@@ -16,17 +16,12 @@ from quire.clock import Clock
 from quire.errors import IllegalState, InvalidArgument, QuireError, StoreError
 from quire.http.operations import Operation
 from quire.logs import event
-from quire.management.described import doc
+from quire.resources import doc
 from quire.server.child_environment import child_environment
 
-NICENESS = 10
-"""How much less than the broker the check counts for the processor."""
-
-MOST_SHOWN = 20
-"""How many findings are kept."""
-
-LOOK = 0.5
-"""How often the check looks whether it is cancelled, in seconds."""
+NICENESS = 10  # how much less than the broker the check counts for the processor
+MOST_SHOWN = 20  # how many findings are kept
+LOOK = 0.5  # how often the check looks whether it is cancelled, in seconds
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,8 +20,7 @@ Producer = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PRODUCER_ID,
 Number = Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
 
-CHECKED = 200
-"""Of so many destinations at once the broker looks whether the caller may write to them."""
+CHECKED = 200  # of so many destinations at once the broker looks whether the caller may write to them
 
 ROWS = rows_of("write on the destinations of the rows; to commit or discard them, the id of their producer")
 
@@ -82,14 +81,14 @@ async def _write(call: Call) -> Written:
     if (query.producer is None) != (query.sequence is None):
         raise InvalidArgument("producer and sequence belong together: give both or neither", argument="sequence")
     rows = await _read_rows(call)
-    is_new = call.writes.write(rows, query.producer, query.sequence)
+    is_new = call.admin.writes.write(rows, query.producer, query.sequence)
     await call.durable()
     return Written(len(rows) if is_new else 0, not is_new)
 
 
 async def _stage(call: Call) -> Staged:
     rows = await _read_rows(call)
-    stage = call.writes.stage(call.query.producer, rows)
+    stage = call.admin.writes.stage(call.query.producer, rows)
     await call.durable()
     return Staged(stage, len(rows))
 
@@ -103,26 +102,26 @@ async def _read_rows(call: Call) -> Rows:
         if number % CHECKED == 0:
             await asyncio.sleep(0)
     rows: Rows = []
-    for step in call.writes.rows(call.body, call.guard.sender):
+    for step in call.admin.writes.rows(call.body, call.guard.sender):
         rows += step
         await asyncio.sleep(0)
-    while call.writes.is_full:  # the messages of others do not wait behind these
+    while call.admin.writes.is_full:  # the messages of others do not wait behind these
         await call.durable()
     return rows
 
 
 async def _commit(call: Call) -> Written:
     commit = call.body
-    written = call.writes.commit(commit.producer, commit.sequence, commit.stages)
+    written = call.admin.writes.commit(commit.producer, commit.sequence, commit.stages)
     await call.durable()
     sent = asyncio.Event()
-    call.writes.when_sent(commit.producer, sent.set)
+    call.admin.writes.when_sent(commit.producer, sent.set)
     await sent.wait()
     return Written(written or 0, written is None)
 
 
 async def _discard(call: Call) -> Discarded:
-    rows = call.writes.discard(call.body.producer, call.body.stages)
+    rows = call.admin.writes.discard(call.body.producer, call.body.stages)
     await call.durable()
     return Discarded(rows)
 
@@ -138,7 +137,9 @@ ENDPOINTS = [
         "Stage rows: store them, invisible until their commit.", _stage, Staged, StageQuery,
         body=Columns, status=201, packed=True,
     ),
-    Endpoint("GET", "/write/stages", MONITOR, "List the staged rows.", lambda call: call.writes.stages(), StageList),
+    Endpoint(
+        "GET", "/write/stages", MONITOR, "List the staged rows.", lambda call: call.admin.writes.stages(), StageList
+    ),
     Endpoint(
         "POST", "/write/commit", ROWS,
         "Commit staged rows, once. The answer comes when they are in their destinations.",
@@ -156,7 +157,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 async def _forget(call: Call) -> Forgotten:
     id = call.path["producer"]
-    call.writes.forget_producer(id)
+    call.admin.writes.forget_producer(id)
     return await call.changed("producer.forgotten", "the producer {producer} was forgotten", Forgotten(id))
 
 
@@ -168,8 +169,8 @@ ENDPOINTS += [
         "List the producers that number their sends.",
         "producers",
         ProducerStatus,
-        lambda call: call.writes.producers(),
-        lambda call, id: call.writes.producer(id),
+        lambda call: call.admin.writes.producers(),
+        lambda call, id: call.admin.writes.producer(id),
     ),
     Endpoint(
         "DELETE",
@@ -202,21 +203,21 @@ class BulkAccess(msgspec.Struct, frozen=True):
 
 
 async def _open(call: Call) -> BulkAccess:
-    await call.bulk.start()
-    urls = [_url(call, address) for address in call.bulk.addresses]
-    return BulkAccess([BulkServer(urls, call.bulk.readers.token_of(call.access))])
+    await call.services.bulk.start()
+    urls = [_url(call, address) for address in call.services.bulk.addresses]
+    return BulkAccess([BulkServer(urls, call.services.bulk.readers.token_of(call.access))])
 
 
 def _url(call: Call, address: str) -> str:
     """The URL of a process, as the caller can reach it: beside the API under the name that certificates have."""
     host, port = split_address(address)
     own = split_address(call.service.settings.http.address)[0]
-    if call.is_relayed:  # by another process of the cluster, which the caller has reached
+    if "access" in call.request.scope:  # by another process of the cluster, which the caller has reached
         scheme = "https" if call.service.settings.tls.certificate else "http"
         host = own if host in _ANYWHERE else host
     else:
-        scheme = call.scheme
-        host = call.host if host in (*_ANYWHERE, own) else host
+        scheme = call.request.url.scheme
+        host = (call.request.url.hostname or "127.0.0.1") if host in (*_ANYWHERE, own) else host
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 

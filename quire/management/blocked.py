@@ -1,14 +1,14 @@
 """Why the messages of a queue, subscription or group wait, or a consumer is given none, and for how long."""
 
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from quire.broker.core.subscription import Source, Subscription
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
 from quire.broker.topics.durable import DurableSubscription
 from quire.errors import StoreCorrupt
-from quire.management.described import Status, doc
+from quire.resources import Blocked, Consumer, HeldProducer, Wait
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -23,21 +23,6 @@ CAUSES = (
     "parked-limit", "ack-set-full", "no-matching-consumer", "group-owner-busy", "consumer-busy",
 )  # fmt: skip
 """All causes there are."""
-
-
-class Blocked(Status, frozen=True):
-    """Why messages cannot be dispatched.
-
-    Of the first message: ``no-matching-consumer``, no selector matches it; ``group-owner-busy``, the consumer that owns
-    its group has no credit; ``consumer-busy``, no consumer that matches has credit. Of all of them: ``paused``;
-    ``damaged-record``, the next message cannot be read; ``store-failed``, the store cannot be read, or cannot store the
-    dispatch mark; ``memory-limit``, the next message finds no memory; ``waiting-for-consumers``, the queue waits
-    for more consumers; ``redelivery-delay``, one that waits for its redelivery holds back all others; ``parked-limit``,
-    too many messages are parked; ``ack-set-full``, the ack set has too many holes.
-    """
-
-    cause: Annotated[str, doc("One of the causes above.")]
-    age_seconds: Annotated[float, doc("For how long, in seconds.")]
 
 
 def blocked(broker: "Broker", queue: "LaneDispatch") -> Blocked | None:
@@ -95,18 +80,6 @@ def _by_consumers(broker: "Broker", queue: "LaneDispatch") -> tuple[str, float]:
     if len(full_since) == len(eligible):
         return "consumer-busy", max(full_since)
     return ("store-failed", broker.failure.since) if broker.failure.error is not None else ("", 0.0)
-
-
-class Wait(Status, frozen=True):
-    """Why a consumer is given nothing now.
-
-    Of the consumer: ``connection-full``, its connection takes no more output; ``prefetch-full``, it has as many
-    messages as its prefetch allows; ``no-pull``, its prefetch is 0 and it has asked for no message; ``stand-by``,
-    other consumers are served first. Of the source: ``nothing-waits``, and the causes of a blocked queue.
-    """
-
-    cause: Annotated[str, doc("One of the causes above.")]
-    text: Annotated[str, doc("The cause in words.")]
 
 
 _TEXTS = {
@@ -170,36 +143,7 @@ def cause_text(broker: "Broker", source: Any) -> str:
     return "" if found is None else _TEXTS[found.cause]
 
 
-class Consumer(Status, frozen=True):
-    """A consumer."""
-
-    connection: Annotated[str, doc("The address of the connection.")]
-    id: Annotated[str, doc("The id of the subscription.")]
-    ack: Annotated[str, doc("The ack mode.")]
-    selector: Annotated[str | None, doc("The selector; null for none.")]
-    prefetch: Annotated[int, doc("The prefetch; with 0 the consumer pulls.")]
-    in_flight: Annotated[int, doc("The number of messages in flight.")]
-    extension: Annotated[int, doc("The prefetch extension: how many of these take no credit.")]
-    credit: Annotated[int, doc("How many more messages the consumer may be given now.")]
-    pulled: Annotated[int, doc("How many pulled messages the consumer has not received yet, if its prefetch is 0.")]
-    priority: Annotated[int, doc("The priority of the consumer: higher ones are served first.")]
-    exclusive: Annotated[bool, doc("Whether it is an exclusive consumer.")]
-    slow_seconds: Annotated[float | None, doc("For how long it has been slow, checked once a second; or null.")]
-    waits: Annotated[Wait | None, doc("Why it is given nothing now; null if nothing keeps messages from it.")]
-
-
-class HeldProducer(Status, frozen=True):
-    """A producer whose messages wait because a limit is reached."""
-
-    connection: Annotated[str, doc("The address of the connection.")]
-    destination: Annotated[str, doc("The destination as the producer wrote it.")]
-    cause: Annotated[str, doc("The limit that is reached: of the store, of the spool, or of one of their disks.")]
-    age_seconds: Annotated[float, doc("For how long the producer has been held.")]
-    limit_seconds: Annotated[float, doc("How long the producer may be held before it gets an error.")]
-
-
 def consumers(broker: "Broker", source: "Source") -> list[Consumer]:
-    """What is known of the consumers of a queue or a subscription."""
     now, waits = broker.core.clock.monotonic(), Waits(broker, source)
     return [consumer(subscription, now, waits) for subscription in source.subscriptions]
 

@@ -6,12 +6,11 @@ from quire.broker.admission import check_room
 from quire.broker.bulk.row_reader import Columns, RowReader
 from quire.broker.bulk.rows import Row, send, target_of
 from quire.broker.producer_ids import ProducerStatus
-from quire.management.described import Status
 from quire.management.queues import Management
 from quire.management.tables import Table
+from quire.resources import Status
 
-STEP = 500
-"""How many rows are read in one step."""
+STEP = 500  # how many rows are read in one step
 
 Rows = list[Row]
 
@@ -71,7 +70,6 @@ class BulkManagement:
         return self._broker.staged.stage(producer, rows)
 
     def commit(self, producer: str, sequence: int, stages: list[str]) -> int | None:
-        """Commit stages; as ``StagedWrites.commit``."""
         return self._broker.staged.commit(producer, sequence, stages)
 
     def when_sent(self, producer: str, done: Callable[[], None]) -> None:
@@ -98,7 +96,6 @@ class BulkManagement:
         return Table(known.ids, str, {"last_sent": known.last_sent}, {}, is_ordered=True)
 
     def producer(self, id: str) -> ProducerStatus:
-        """What is known of a producer that numbers its sends."""
         return self._broker.producers.status(id)
 
     def forget_producer(self, id: str) -> None:

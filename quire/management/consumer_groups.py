@@ -4,6 +4,7 @@ What is unknown of a group is null, never 0.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec.structs import asdict
@@ -15,10 +16,25 @@ from quire.broker.streams.groups.groups import PartitionChange, PartitionClone, 
 from quire.broker.streams.groups.rebalance import Candidate, MemberStatus, Strategy, assign
 from quire.broker.streams.partition import Start
 from quire.errors import InvalidArgument, UnknownConsumerGroup
-from quire.management.blocked import Blocked, blocked
-from quire.management.described import Status, counter, doc, gauge
+from quire.management.blocked import blocked
 from quire.management.queues import Management, dismiss_members
-from quire.management.sampling import Sampler
+from quire.management.sampling import Sampler, name_of
+from quire.management.tables import Reader, Table, concerned, rates
+from quire.resources import (
+    Assignment,
+    Blocked,
+    ConsumerGroupDetails,
+    ConsumerGroupStatus,
+    GroupCounters,
+    GroupLag,
+    GroupMemberInfo,
+    GroupPartitionStatus,
+    GroupRetries,
+    PartitionAssignment,
+    PartitionLag,
+    Status,
+    doc,
+)
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -27,145 +43,19 @@ if TYPE_CHECKING:
     from quire.broker.streams.groups.retries import RetryQueue
 
 
-class GroupCounters(Status, frozen=True):
-    """The counters of a group since the broker started, including retries."""
-
-    delivered: Annotated[int, counter("quire_group_delivered_messages", "Deliveries to members.")]
-    acknowledged: Annotated[
-        int, counter("quire_group_acknowledged_messages", "Messages acknowledged during their lease.")
-    ]
-    redelivered: Annotated[int, counter("quire_group_redelivered_messages", "Messages returned for a retry.")]
-    timed_out: Annotated[int, counter("quire_group_timed_out_messages", "Messages returned because their lease ended.")]
-    late: Annotated[int, counter("quire_group_late_acknowledgements", "Late acknowledgements, which counted.")]
-    stale: Annotated[int, counter("quire_group_stale_acknowledgements", "Stale acknowledgements, without effect.")]
-    fenced: Annotated[int, counter("quire_group_fenced_acknowledgements", "Fenced acknowledgements, without effect.")]
-    dead_lettered: Annotated[int, counter("quire_group_dead_lettered_messages", "Messages that became dead letters.")]
-    lost: Annotated[int, counter("quire_group_lost_messages", "Unfinished messages that retention removed.")]
-
-
-class ConsumerGroupStatus(Status, frozen=True):
-    """The status of a group or a reader. Lag, messages in flight and retries are exact."""
-
-    stream: Annotated[str, doc("The name of the stream.")]
-    name: Annotated[str, doc("The name of the group.")]
-    mode: Annotated[str, doc("The mode: clustering or broadcasting.")]
-    order: Annotated[str, doc("The order: concurrent, key-ordered or orderly.")]
-    strategy: Annotated[str, doc("The strategy that assigns partitions.")]
-    epoch: Annotated[int, gauge("quire_group_epoch", "Epoch of the newest assignment; rebalances and resets raise it.")]
-    partitions: Annotated[int, doc("The number of partitions of the stream.")]
-    members: Annotated[int, gauge("quire_group_members", "Members, including those that the group waits for.")]
-    connected: Annotated[int, gauge("quire_group_connected_members", "Connected members.")]
-    lag: Annotated[int, gauge("quire_group_lag_messages", "Messages that the group has not finished, without retries.")]
-    in_flight: Annotated[int, gauge("quire_group_in_flight_messages", "Messages in flight, including retries.")]
-    retries: Annotated[int | None, gauge("quire_group_retry_messages", "Messages in the retry lane; null if none.")]
-    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
-    out_rate: Annotated[float, doc("Messages that are acknowledged, per second, in the last seconds.")]
-    oldest_message_age_seconds: Annotated[
-        float | None,
-        gauge(
-            "quire_group_oldest_message_age_seconds",
-            "Age of the oldest unfinished message, including retries; null or absent if unknown.",
-        ),
-    ]
-    blocked: Annotated[
-        Blocked | None,
-        gauge("quire_group_blocked_seconds", "How long a partition or the retries have been blocked."),
-    ]
-    counters: GroupCounters
-
-
-class PartitionLag(Status, frozen=True):
-    """The lag of a group in one partition."""
-
-    partition: Annotated[int, doc("The number of the partition.")]
-    base: Annotated[int, doc("The group has finished everything up to this offset.")]
-    end: Annotated[int, doc("The end of the partition: the offset after its last message.")]
-    lag: Annotated[int, doc("The number of unfinished messages.")]
-    in_flight: Annotated[int, doc("How many of them are in flight.")]
-    owners: Annotated[list[str], doc("The members that own it, including those that drain it.")]
-
-
-class GroupPartitionStatus(PartitionLag, frozen=True):
-    """The details of one partition of a group."""
-
-    holes: Annotated[int, doc("The number of holes in the ack set.")]
-    ack_set_bytes: Annotated[int, doc("The size of the ack set in the store, in bytes.")]
-    waiting_retries: Annotated[int, doc("How many failed messages wait in place, not in the retry lane.")]
-    lost: Annotated[int, doc("How many unfinished messages retention removed since the broker started.")]
-    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first unfinished message, or null.")]
-    blocked: Annotated[Blocked | None, doc("Why the partition is blocked; null if it is not.")]
-
-
-class GroupRetries(Status, frozen=True):
-    """The retry lane of a group."""
-
-    depth: Annotated[int, doc("The number of messages, including those in flight.")]
-    in_flight: Annotated[int, doc("How many of them are in flight.")]
-    delayed: Annotated[int | None, doc("How many wait for their retry; null without members.")]
-    next_due: Annotated[int | None, doc("When the next retry is due, in milliseconds since the epoch; or null.")]
-    oldest_message_age_seconds: Annotated[float | None, doc("The age of the first message; null if unknown.")]
-    blocked: Annotated[Blocked | None, doc("Why the retries are blocked; null if they are not.")]
-
-
-class GroupMemberInfo(Status, frozen=True):
-    """A member of a group. Prefetch and timeout are null if it has not connected since the broker started."""
-
-    id: Annotated[str, doc("The id of the member.")]
-    static: Annotated[bool, doc("Whether it is a static member, which the group waits for.")]
-    room: Annotated[str, doc("The machine room that the member names; empty if it names none.")]
-    connected: Annotated[bool, doc("Whether the member is connected.")]
-    connection: Annotated[str | None, doc("The address of its connection; null while the group waits for it.")]
-    since: Annotated[int, doc("Since when the member is connected or awaited, in milliseconds since the epoch.")]
-    partitions: Annotated[list[int], doc("The numbers of the partitions that the member owns.")]
-    revoking: Annotated[list[int], doc("The numbers of the partitions that the member drains.")]
-    in_flight: Annotated[int | None, doc("How many messages the member has in flight.")]
-    prefetch: Annotated[int | None, doc("The prefetch of the member.")]
-    consume_timeout_seconds: Annotated[float | None, doc("The consume timeout of the member.")]
-    lease_ends_seconds: Annotated[float | None, doc("In how many seconds its first lease ends; or null.")]
-
-
-class ConsumerGroupDetails(ConsumerGroupStatus, frozen=True):
-    """The details of a group."""
-
-    selector: Annotated[str | None, doc("The selector of the group; null for none.")]
-    start: Annotated[str, doc("The start position of the group, as requested.")]
-    created: Annotated[int, doc("When the group was created, in milliseconds since the epoch.")]
-    partition_states: Annotated[list[GroupPartitionStatus], doc("The partitions.")]
-    retry_lane: Annotated[GroupRetries | None, doc("The retry lane; null if retries wait in place.")]
-    group_members: Annotated[list[GroupMemberInfo], doc("The members.")]
-
-
-class GroupLag(Status, frozen=True):
-    """How far a group is behind."""
-
-    lag: Annotated[int, doc("The number of messages that the group has not finished, without retries.")]
-    in_flight: Annotated[int, doc("The number of messages in flight to members, including retries.")]
-    retries: Annotated[int | None, doc("The number of messages in the retry lane; null if retries wait in place.")]
-    partitions: Annotated[list[PartitionLag], doc("The lag of each partition.")]
-
-
 class ConsumerGroupReader:
     """Tells what is known of groups."""
 
     def __init__(self, broker: "Broker", sampler: Sampler) -> None:
         self._broker = broker
         self._sampler = sampler
-
-    def status(self, group: "Group") -> ConsumerGroupStatus:
-        """A group, or a reader, in short."""
-        sources = _sources(group)
-        ages = [age for source in sources if (age := self._sampler.first_messages.age(source)) is not None]
-        waits = [wait for source in sources if (wait := self._blocked(source)) is not None]
-        members, lag = group.coordinator.members, self.lag(group)
-        in_rate, out_rate = self._sampler.rates(group)
-        return ConsumerGroupStatus(
-            stream=group.stream.destination.name, name=group.name, mode=str(group.definition.mode),
-            order=str(group.definition.order), strategy=group.policy.rebalance_strategy, epoch=group.coordinator.epoch,
-            partitions=len(group.partitions), members=len(members),
-            connected=len([member for member in members if member.connected]), lag=lag.lag, in_flight=lag.in_flight,
-            retries=lag.retries, in_rate=in_rate, out_rate=out_rate,
-            oldest_message_age_seconds=max(ages, default=None),
-            blocked=max(waits, key=lambda wait: wait.age_seconds, default=None), counters=_counters(group),
+        self.status = Reader(  # a group, or a reader, in short
+            ConsumerGroupStatus, stream="stream.destination.name", mode="definition.mode", order="definition.order",
+            strategy="policy.rebalance_strategy", epoch="coordinator.epoch", partitions=lambda g: len(g.partitions),
+            members=lambda g: len(g.coordinator.members),
+            connected=lambda g: len([member for member in g.coordinator.members if member.connected]),
+            in_flight=_in_flight, retries=lambda g: None if g.retries is None else g.retries.depth,
+            oldest_message_age_seconds=self._age, blocked=self._blocked_longest, counters=_counters, **rates(sampler),
         )  # fmt: skip
 
     def details(self, group: "Group") -> ConsumerGroupDetails:
@@ -181,12 +71,11 @@ class ConsumerGroupReader:
         """How far a group is behind. The store is not read."""
         retries = group.retries
         return GroupLag(
-            group.lag, sum([source.in_flight for source in _sources(group)]),
+            group.lag, _in_flight(group),
             None if retries is None else retries.depth, [_lag(group, part) for part in group.partitions],
         )  # fmt: skip
 
     def members(self, group: "Group") -> list[GroupMemberInfo]:
-        """The members of a group, by id."""
         return [self._member(group, status) for status in group.coordinator.members]
 
     def _partition(self, group: "Group", part: "GroupPartition") -> GroupPartitionStatus:
@@ -208,6 +97,14 @@ class ConsumerGroupReader:
             retries.depth, retries.in_flight, retries.delayed if is_known else None, retries.next_due,
             self._sampler.first_messages.age(retries), self._blocked(retries),
         )  # fmt: skip
+
+    def _age(self, group: "Group") -> float | None:
+        ages = [self._sampler.first_messages.age(source) for source in _sources(group)]
+        return max([age for age in ages if age is not None], default=None)
+
+    def _blocked_longest(self, group: "Group") -> Blocked | None:
+        waits = [wait for source in _sources(group) if (wait := self._blocked(source)) is not None]
+        return max(waits, key=lambda wait: wait.age_seconds, default=None)
 
     def _blocked(self, source: "GroupPartition | RetryQueue") -> Blocked | None:
         """Why a partition's messages, or the retries, cannot be dispatched."""
@@ -235,6 +132,10 @@ def _sources(group: "Group") -> "list[GroupPartition | RetryQueue]":
     return [*group.partitions, *([] if group.retries is None else [group.retries])]
 
 
+def _in_flight(group: "Group") -> int:
+    return sum([source.in_flight for source in _sources(group)])
+
+
 def _lag(group: "Group", part: "GroupPartition") -> PartitionLag:
     number = part.partition.index
     owners = list(group.coordinator.owners(number))
@@ -254,22 +155,6 @@ def _counters(group: "Group") -> GroupCounters:
     )  # fmt: skip
 
 
-class PartitionAssignment(Status, frozen=True):
-    """The owners of a partition in the preview."""
-
-    partition: Annotated[int, doc("The number of the partition.")]
-    members: Annotated[list[str], doc("The members that would own it.")]
-    owners: Annotated[list[str], doc("The members that own it now.")]
-
-
-class Assignment(Status, frozen=True):
-    """The assignment of partitions in the preview."""
-
-    strategy: Annotated[str, doc("The strategy.")]
-    moved: Annotated[int, doc("How many partitions would change their owner.")]
-    partitions: Annotated[list[PartitionAssignment], doc("The partitions.")]
-
-
 class GroupDeleted(Status, frozen=True):
     """The backlog of a group that was deleted."""
 
@@ -283,9 +168,20 @@ class ConsumerGroupManagement:
     def __init__(self, management: Management) -> None:
         self._broker = management.broker
         self._groups = management.broker.groups
+        self._sampler = management.sampler
         self.reader = ConsumerGroupReader(management.broker, management.sampler)
 
     # Look.
+
+    def table(self) -> "Table[Group]":
+        return Table(
+            lambda: sorted(self._groups.all(), key=lambda g: (g.definition.stream, g.name)), partial(name_of, "group"),
+            self.reader.status.columns | {"oldest": self._sampler.age},
+            {
+                "lagging": lambda g: g.lag > 0, "memberless": lambda g: not g.coordinator.members,
+                "attention": concerned(self._sampler),
+            },
+        )  # fmt: skip
 
     def groups(self) -> Iterator[ConsumerGroupStatus]:
         """All groups, by stream and name; each is looked at when it is asked for."""
@@ -294,7 +190,6 @@ class ConsumerGroupManagement:
 
     @property
     def count(self) -> int:
-        """How many groups there are."""
         return len(self._groups.all())
 
     def readers(self) -> Iterator[ConsumerGroupStatus]:
@@ -305,7 +200,6 @@ class ConsumerGroupManagement:
         return self.reader.details(self._groups.existing(stream, name))
 
     def members(self, stream: str, name: str) -> list[GroupMemberInfo]:
-        """The members of a group, by id."""
         return self.reader.members(self._groups.existing(stream, name))
 
     def lag(self, stream: str, name: str) -> GroupLag:
@@ -339,23 +233,19 @@ class ConsumerGroupManagement:
     def reset(
         self, stream: str, name: str, start: Start, partition: int | None = None, *, dry_run: bool = False
     ) -> list[PartitionChange]:
-        """Have a group go on from a position; as ``group_changes.reset``."""
         return groups_module.reset(self._groups.existing(stream, name), start, partition, dry_run=dry_run)
 
     def shift(
         self, stream: str, name: str, by: int, partition: int | None = None, *, dry_run: bool = False
     ) -> list[PartitionChange]:
-        """Have a group go on so many offsets further on or back; as ``group_changes.shift``."""
         return groups_module.shift(self._groups.existing(stream, name), by, partition, dry_run=dry_run)
 
     def skip(
         self, stream: str, name: str, partition: int | None = None, *, dry_run: bool = False
     ) -> list[PartitionChange]:
-        """Have a group be done with everything; as ``group_changes.skip``."""
         return groups_module.skip(self._groups.existing(stream, name), partition, dry_run=dry_run)
 
     def clone(self, stream: str, name: str, to: str, *, dry_run: bool = False) -> list[PartitionClone]:
-        """Make a group that begins where another one is; as ``group_changes.clone``."""
         return groups_module.clone(self._groups.existing(stream, name), to, dry_run=dry_run)
 
     def delete(self, stream: str, name: str, *, force: bool = False) -> GroupDeleted:

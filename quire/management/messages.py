@@ -28,8 +28,8 @@ from quire.errors import (
     UnknownMessage,
 )
 from quire.ledger_block import STREAM, Run, decode_block, rows
-from quire.management.described import Status, doc
 from quire.message import Message, header_lines, long_header
+from quire.resources import Status, doc
 from quire.selectors import Selector, selector
 from quire.settings.keys import StompSettings
 from quire.units import parse_number
@@ -41,20 +41,15 @@ if TYPE_CHECKING:
     from quire.broker.streams.stream import Stream
 
 
-STEP = 1000
-"""How many messages one step is about, at the most."""
-
-STEP_BYTES = 2 << 20
-"""How many bytes of messages one step reads or writes, if it is about more than one message."""
+STEP = 1000  # how many messages one step is about, at the most
+STEP_BYTES = 2 << 20  # how many bytes of messages one step reads or writes, if it is about more than one message
 
 UNREAD_BYTES = 16 << 20
 """How many bytes of messages one step removes without reading them, if it is about more than one message."""
 
-BUDGET = 0.006
-"""How long one step looks at messages that it has read, in seconds; one at least."""
+BUDGET = 0.006  # how long one step looks at messages that it has read, in seconds; one at least
 
-Placed = tuple[Target | None, bytes]
-"""Where a message goes, if anywhere, and with which content."""
+Placed = tuple[Target | None, bytes]  # where a message goes, if anywhere, and with which content
 
 
 class TransferRights(Protocol):
@@ -101,11 +96,7 @@ class Places:
 
     Args:
         to: where all go, as a destination header says it; None for where each came from: only dead letters go there.
-        redrives: whether they are dead letters no more then.
         counts: whether they only are to be counted.
-
-    Attributes:
-        kept: how many messages stay since they may not be brought where they came from.
     """
 
     def __init__(
@@ -122,7 +113,6 @@ class Places:
         self._refused: dict[str, AccessRefused] = {}
 
     def begin_step(self) -> None:
-        """Ask again."""
         self._known.clear()
         self._refused.clear()
         if self._to is not None:
@@ -224,7 +214,6 @@ class MessageTransfer:
 
     @property
     def _is_there(self) -> bool:
-        """Whether the queue was not deleted meanwhile."""
         source = self._source
         if isinstance(source, DurableSubscription):
             return self._broker.durables.find(*source.key) is source
@@ -269,7 +258,6 @@ class MessageTransfer:
         return messages
 
     def _choose(self, message: Message) -> Placed | None:
-        """Where a message goes; None if it is not meant."""
         names = {message.id, str(message.sequence)} if self._wanted else set()
         if self._wanted and self._missing.isdisjoint(names):
             return None
@@ -304,8 +292,7 @@ def _place_of(after: str) -> tuple[int, int]:
     return start, last
 
 
-MAX_PAGE = 1000
-"""How many entries one page may have."""
+MAX_PAGE = 1000  # how many entries one page may have
 
 
 class BrowsePage(Status, frozen=True):
@@ -329,11 +316,7 @@ class MessagePages:
         """A page of messages, including those in flight; shorter for large messages, a selector or an id.
 
         Args:
-            source: the queue or the durable subscription.
             after: the ``next`` of the page before; None for the first one.
-            limit: how many messages at the most.
-            wanted: only messages that this selector matches.
-            id: only the message with this message id.
             preview: how many bytes of a body are shown; None for all.
         """
         check_limit(limit)
@@ -363,15 +346,13 @@ class MessagePages:
 
 
 def check_limit(limit: int) -> None:
-    """Refuse a size of a page that is out of range."""
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidArgument(f"limit is {limit}: 1 to {MAX_PAGE}", argument="limit")
 
 
 BodyKind = Literal["empty", "text", "json", "xml", "binary"]
 
-PREVIEW = 64 * 1024
-"""How many bytes of a body an answer shows at the most."""
+PREVIEW = 64 * 1024  # how many bytes of a body an answer shows at the most
 
 
 class BodyPreview(NamedTuple):
@@ -412,17 +393,11 @@ def _is_json(text: str) -> bool:
     return True
 
 
-Browsable = LaneDispatch
-"""A queue or a durable subscription, as those see it who only look at its messages."""
+Browsable = LaneDispatch  # a queue or a durable subscription, as those see it who only look at its messages
 
-LARGE = 1 << 20
-"""A message with more bytes than this is read beside the event loop."""
-
-LEDGER_STEPS = 30
-"""How many steps of the ledger are searched for a message, each of a megabyte at the most."""
-
-LEDGER_ROWS = 100
-"""How many entries of the ledger are told of a message."""
+LARGE = 1 << 20  # a message with more bytes than this is read beside the event loop
+LEDGER_STEPS = 30  # how many steps of the ledger are searched for a message, each of a megabyte at the most
+LEDGER_ROWS = 100  # how many entries of the ledger are told of a message
 
 
 class LedgerEntry(Status, frozen=True):

@@ -9,8 +9,7 @@ import msgspec
 from quire.broker.core.core import HoldCause
 from quire.clock import told
 from quire.errors import InvalidArgument, QuireError
-from quire.management.blocked import HeldProducer, cause_text, held_producers
-from quire.management.described import Status, doc
+from quire.management.blocked import cause_text, held_producers
 from quire.management.sampling import (
     CRITICAL,
     HISTORY_BYTES,
@@ -23,6 +22,7 @@ from quire.management.sampling import (
     Concern,
     existing,
 )
+from quire.resources import HeldProducer, Status, doc
 from quire.units import format_size
 
 if TYPE_CHECKING:
@@ -30,14 +30,9 @@ if TYPE_CHECKING:
     from quire.management.sampling import Sampler
 
 
-NEAR = 0.9
-"""A limit that is used up to this part is near."""
-
-HELD_LONG = 10.0
-"""A producer that is held for so many seconds gets an error soon."""
-
-VERY_NEAR = 0.97
-"""One that is used up to this part is reached soon."""
+NEAR = 0.9  # a limit that is used up to this part is near
+HELD_LONG = 10.0  # a producer that is held for so many seconds gets an error soon
+VERY_NEAR = 0.97  # one that is used up to this part is reached soon
 
 
 class Attention(Status, frozen=True):
@@ -91,7 +86,6 @@ class AttentionReader:
         return found, total - len(found)
 
     def _of_broker(self) -> Iterator[tuple[Concern, str]]:
-        """The concerns of the broker as a whole."""
         core = self._broker.core
         if (error := self._broker.failure.error) is not None:
             yield _concern(CRITICAL, "store-failing", self._broker.failure.age), f"the store accepts no writes: {error}"
@@ -176,8 +170,7 @@ def _age(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
-HELD_SHOWN = 20
-"""How many held producers are shown, those that wait longest first."""
+HELD_SHOWN = 20  # how many held producers are shown, those that wait longest first
 
 
 class Use(Status, frozen=True):
@@ -306,7 +299,6 @@ class OverviewReader:
 
 
 def disk_space(broker: "Broker") -> list[DiskSpace]:
-    """The watched disks."""
     return [
         DiskSpace("store" if cause is HoldCause.STORE_DISK else "spool", disk.room, disk.limit)
         for cause, disk in broker.disks.disks.items()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from quire.destination import Destination
-from quire.management.described import Status, doc
+from quire.resources import Status, doc
 from quire.settings import KEYS, Policies, Setting
 from quire.settings.policy import PolicyEntry
 
@@ -51,7 +51,6 @@ class DestinationPolicy(Status, frozen=True):
 
 
 def all_policies(policies: Policies) -> PolicyList:
-    """All policies."""
     base = [
         PolicyValue(key, getattr(policies.base, key), policies.origins.get(key, "default"), text)
         for key, text in _texts().items()

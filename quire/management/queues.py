@@ -2,7 +2,8 @@
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from quire.broker.admission import check_room
 from quire.broker.broker import Broker
@@ -22,8 +23,7 @@ from quire.errors import (
     UnknownDestination,
     UnknownGroup,
 )
-from quire.management.blocked import PAUSED_AT, Blocked, Consumer, HeldProducer, blocked, consumers, held_producers
-from quire.management.described import Status, counter, doc, gauge
+from quire.management.blocked import PAUSED_AT, blocked, consumers, held_producers
 from quire.management.messages import (
     ALL,
     MAX_PAGE,
@@ -42,87 +42,39 @@ from quire.management.messages import (
 )
 from quire.management.overview import HistoryReader, OverviewReader
 from quire.management.sampling import Sampler
-from quire.management.tables import DestinationTables
+from quire.management.tables import Reader, Table, concerned, name_of_destination, rates
 from quire.management.topology import Client, TopologyReader
 from quire.message import unescape
+from quire.resources import (
+    GroupPage,
+    GroupStatus,
+    QueueStatus,
+)
 
 
-class QueueStatus(Status, frozen=True):
-    """A queue. Counters begin at zero when the broker starts; the others are exact at any time.
-
-    What is parked or delayed, and the groups, are known while the queue has consumers.
-    """
-
-    name: Annotated[str, doc("The name of the queue.")]
-    depth: Annotated[int, gauge("quire_queue_messages", "Messages in the queue, including those in flight.")]
-    in_flight: Annotated[int, gauge("quire_queue_in_flight_messages", "Messages in flight.")]
-    bytes: Annotated[int, gauge("quire_queue_bytes", "Size of the messages in bytes.")]
-    resident_bytes: Annotated[int, gauge("quire_queue_resident_bytes", "Memory of resident messages in bytes.")]
-    lanes: Annotated[int, doc("The number of lanes.")]
-    prioritized: Annotated[bool, doc("Whether messages of higher priority are delivered first.")]
-    grouped: Annotated[bool, doc("Whether messages of message groups were ever sent to the queue.")]
-    consumers: Annotated[int, gauge("quire_queue_consumers", "Consumers.")]
-    slow_consumers: Annotated[int, gauge("quire_queue_slow_consumers", "Slow consumers.")]
-    groups: Annotated[int, gauge("quire_queue_message_groups", "Message groups that have an owner.")]
-    parked_for_consumers: Annotated[
-        int, gauge("quire_queue_parked_messages", "Parked messages, by cause.", cause="consumer-busy")
-    ]
-    parked_for_groups: Annotated[
-        int, gauge("quire_queue_parked_messages", "Messages whose group's owner is busy.", cause="group-owner-busy")
-    ]
-    delayed: Annotated[int, gauge("quire_queue_delayed_messages", "Messages that wait for their redelivery.")]
-    next_due: Annotated[int | None, doc("When the next redelivery is due, in milliseconds since the epoch; or null.")]
-    enqueued: Annotated[int, counter("quire_queue_enqueued_messages", "Messages that were sent to the queue.")]
-    dequeued: Annotated[int, counter("quire_queue_dequeued_messages", "Messages that were acknowledged.")]
-    dispatched: Annotated[int, counter("quire_queue_dispatched_messages", "Deliveries to consumers.")]
-    redelivered: Annotated[int, counter("quire_queue_redelivered_messages", "Messages returned for redelivery.")]
-    expired: Annotated[int, counter("quire_queue_expired_messages", "Messages that expired.")]
-    dead_lettered: Annotated[
-        int, counter("quire_queue_dead_lettered_messages", "Messages that became dead letters, without duplicates.")
-    ]
-    suppressed: Annotated[
-        int, counter("quire_queue_suppressed_messages", "Dead letters that clients suppressed as duplicates.")
-    ]
-    in_rate: Annotated[float, doc("Messages that come, per second, in the last seconds.")]
-    out_rate: Annotated[float, doc("Messages that are acknowledged, per second, in the last seconds.")]
-    oldest_message_age_seconds: Annotated[
-        float | None, gauge("quire_queue_oldest_message_age_seconds", "Age of the first message, if known.", absent=0.0)
-    ]
-    paused: Annotated[bool, gauge("quire_queue_paused", "1 while the queue is paused.")]
-    blocked: Annotated[
-        Blocked | None, gauge("quire_queue_blocked_seconds", "For how long the queue has been blocked, by cause.")
-    ]
-    subscriptions: Annotated[list[Consumer], doc("The consumers, in the order of their subscriptions.")]
-    producers_held: Annotated[list[HeldProducer], doc("The held producers of the queue.")]
+def queue_reader(broker: Broker, sampler: Sampler) -> Reader[QueueStatus]:
+    return Reader(
+        QueueStatus, name="destination.name", resident_bytes="memory.used", lanes=lambda q: len(q.lanes),
+        prioritized=lambda q: len(q.lanes) > 1, consumers=lambda q: len(q.subscriptions),
+        slow_consumers=slow_consumers, groups=lambda q: len(q.dispatcher.groups.groups),
+        parked_for_consumers=lambda q: _parked(q)[1], parked_for_groups=lambda q: _parked(q)[0] - _parked(q)[1],
+        delayed=delayed, next_due=_next_due, oldest_message_age_seconds=sampler.first_messages.age,
+        blocked=partial(blocked, broker), subscriptions=partial(consumers, broker),
+        producers_held=lambda q: held_producers(broker, q.destination.name), **rates(sampler),
+    )  # fmt: skip
 
 
-class QueueStatusReader:
-    """Tells what is known of queues."""
+def slow_consumers(source: Any) -> int:
+    return len([subscription for subscription in source.subscriptions if subscription.full_since is not None])
 
-    def __init__(self, broker: "Broker", sampler: Sampler) -> None:
-        self._broker = broker
-        self._sampler = sampler
 
-    def status(self, queue: "LaneDispatch") -> QueueStatus:
-        name = queue.destination.name
-        parked, for_consumers = _parked(queue)
-        in_rate, out_rate = self._sampler.rates(queue)
-        next_due = min([lane.delayed.earliest for lane in queue.lanes if lane.delayed], default=None)
-        return QueueStatus(
-            name=name, depth=queue.depth, in_flight=queue.in_flight, bytes=queue.bytes,
-            resident_bytes=queue.memory.used, lanes=len(queue.lanes), prioritized=len(queue.lanes) > 1,
-            grouped=queue.grouped, consumers=len(queue.subscriptions),
-            slow_consumers=len([s for s in queue.subscriptions if s.full_since is not None]),
-            groups=len(queue.dispatcher.groups.groups), parked_for_consumers=for_consumers,
-            parked_for_groups=parked - for_consumers, delayed=sum([len(lane.delayed) for lane in queue.lanes]),
-            next_due=None if next_due is None else queue.core.wall.shown_ms(next_due),
-            enqueued=queue.enqueued, dequeued=queue.dequeued, dispatched=queue.dispatched,
-            redelivered=queue.redelivered, expired=queue.expired, dead_lettered=queue.dead_lettered,
-            suppressed=queue.suppressed, in_rate=in_rate, out_rate=out_rate,
-            oldest_message_age_seconds=self._sampler.first_messages.age(queue), paused=queue.paused,
-            blocked=blocked(self._broker, queue), subscriptions=consumers(self._broker, queue),
-            producers_held=held_producers(self._broker, name),
-        )  # fmt: skip
+def delayed(source: LaneDispatch) -> int:
+    return sum([len(lane.delayed) for lane in source.lanes])
+
+
+def _next_due(queue: LaneDispatch) -> int | None:
+    due = min([lane.delayed.earliest for lane in queue.lanes if lane.delayed], default=None)
+    return None if due is None else queue.core.wall.shown_ms(due)
 
 
 def _parked(queue: "LaneDispatch") -> tuple[int, int]:
@@ -130,24 +82,6 @@ def _parked(queue: "LaneDispatch") -> tuple[int, int]:
     parkings = [lane.parking for lane in queue.lanes]
     for_consumers = sum([len(fifo) for parking in parkings for fifo in parking.matched.values()])
     return sum([parking.count for parking in parkings]), for_consumers
-
-
-class GroupStatus(Status, frozen=True):
-    """A message group."""
-
-    name: Annotated[str, doc("The JMSXGroupID of the group.")]
-    connection: Annotated[str | None, doc("The address of the connection of its owner; null if it has none.")]
-    subscription: Annotated[str | None, doc("The subscription id of its owner.")]
-    in_flight: Annotated[int, doc("How many of its messages are in flight.")]
-    parked: Annotated[int, doc("How many of its messages are parked because the owner has no credit.")]
-    moving: Annotated[bool, doc("Whether it changes its owner when none of its messages is in flight any more.")]
-
-
-class GroupPage(Status, frozen=True):
-    """A part of a queue's groups, by name."""
-
-    groups: list[GroupStatus]
-    next: Annotated[str | None, doc("The after of the next page; null at the end.")]
 
 
 def group_page(queue: "Queue", after: str, limit: int) -> GroupPage:
@@ -231,8 +165,7 @@ class Management:
         self.viewer = MessageViewer(broker)
         self.overview = OverviewReader(broker, self.sampler)
         self.history = HistoryReader(broker, self.sampler)
-        self.tables = DestinationTables(broker, self.sampler)
-        self.reader = QueueStatusReader(broker, self.sampler)  # tells the status of queues
+        self.status = queue_reader(broker, self.sampler)
 
     def confirm(self, done: Callable[[QuireError | None], None]) -> None:
         """Call ``done`` when the open commit is durable, or with its error: then its messages are refused."""
@@ -244,17 +177,28 @@ class Management:
 
     def queues(self, after: str = "") -> Iterator[QueueStatus]:
         """The queues behind a name, by name; each is looked at when it is asked for."""
-        return listed(self.broker, DestinationKind.QUEUE, self.broker.queues, after, self.reader.status)
+        return listed(self.broker, DestinationKind.QUEUE, self.broker.queues, after, self.status)
+
+    def table(self) -> Table[Queue]:
+        """All queues but temporary ones."""
+        return Table(
+            lambda: destinations(self.broker, DestinationKind.QUEUE, self.broker.queues), name_of_destination,
+            self.status.columns | {"oldest": self.sampler.age},
+            {
+                "nonempty": lambda q: q.depth > 0, "consumed": lambda q: bool(q.subscriptions),
+                "unconsumed": lambda q: q.depth > 0 and not q.subscriptions, "paused": lambda q: q.paused,
+                "dead-letter": lambda q: q.is_dead_letter_queue, "attention": concerned(self.sampler),
+            },
+            is_ordered=True,
+        )  # fmt: skip
 
     def existing(self, name: str) -> Queue:
-        """The queue of a name."""
         return self.broker.destinations.existing_queue(name)
 
     def queue(self, name: str) -> QueueStatus:
-        return self.reader.status(self.broker.destinations.existing_queue(name))
+        return self.status(self.broker.destinations.existing_queue(name))
 
     def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
-        """A page of a queue's messages; as ``MessagePages.read``."""
         return self.pages.read(self.broker.destinations.existing_queue(name), after, limit, wanted)
 
     def topology(self, clients: Sequence[Client], focus: str, limit: int) -> TopologyReader:
@@ -269,7 +213,6 @@ class Management:
             return None, None
 
     def lane_count(self) -> int:
-        """How many lanes the destinations have."""
         found = self.broker.destinations
         own = [len(source.lanes) for known in (found.queues, found.topics) for source in known.values()]
         return sum(own) + found.partitions
@@ -285,22 +228,21 @@ class Management:
     def create(self, name: str) -> QueueStatus:
         if name in self.broker.queues:
             raise DestinationExists(f"the queue {name!r} already exists", name=name)
-        return self.reader.status(self.broker.queue(name))
+        return self.status(self.broker.queue(name))
 
     def pause(self, name: str) -> QueueStatus:
         """Stop a queue's deliveries, also over a restart; producers go on. A paused one stays as it is."""
         queue = self.broker.destinations.existing_queue(name)
         if not queue.paused:
             self._set_paused(queue, {"paused": True, PAUSED_AT: self.broker.core.clock.now_ms()})
-        return self.reader.status(queue)
+        return self.status(queue)
 
     def resume(self, name: str) -> QueueStatus:
-        """Let a queue's deliveries go on."""
         queue = self.broker.destinations.existing_queue(name)
         if queue.paused:
             self._set_paused(queue, {})
             queue.wake()
-        return self.reader.status(queue)
+        return self.status(queue)
 
     def _set_paused(self, queue: Queue, pause: dict[str, object]) -> None:
         kept = {name: value for name, value in queue.stored.settings.items() if name not in ("paused", PAUSED_AT)}
@@ -315,7 +257,6 @@ class Management:
     # Message groups.
 
     def groups(self, name: str, after: str = "", limit: int = MAX_PAGE) -> GroupPage:
-        """A page of a queue's message groups, by name."""
         check_limit(limit)
         return group_page(self.broker.destinations.existing_queue(name), after, limit)
 
@@ -387,6 +328,10 @@ def _elsewhere(name: str, to: str) -> Destination:
     if destination == Destination(DestinationKind.QUEUE, name):
         raise InvalidArgument(f"the messages are in {to!r} already", argument="to")
     return destination
+
+
+def destinations(broker: Broker, kind: DestinationKind, known: Mapping[str, T]) -> list[T]:
+    return [known[name] for name in broker.destinations.names(kind) if name in known]
 
 
 def listed(

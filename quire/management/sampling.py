@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from quire.message import Message
 
 
-KINDS = ("queue", "topic", "stream", "durable", "group")
-"""The kinds of objects."""
+KINDS = ("queue", "topic", "stream", "durable", "group")  # the kinds of objects
 
 
 def objects(broker: "Broker") -> Iterator[tuple[str, list[Any]]]:
-    """All objects, by kind."""
     found = broker.destinations
     yield "queue", list(found.queues.values())
     yield "topic", list(found.topics.values())
@@ -80,8 +78,7 @@ def lanes_of(kind: str, source: Any) -> "list[LaneDispatch]":
     return []
 
 
-SERIES = 4
-"""The values of a point: rate in, rate out, depth, age of the oldest message."""
+SERIES = 4  # the values of a point: rate in, rate out, depth, age of the oldest message
 
 
 class Span(NamedTuple):
@@ -131,7 +128,6 @@ class Timeline:
         self._at[self.slot] = steady_ms
 
     def slots(self, steady_ms: int) -> Iterator[tuple[int, int]]:
-        """The points within the span, oldest first: slot and time."""
         first = steady_ms - self.span.seconds * 1000
         for number in range(self.slot + 1, self.slot + 1 + self.span.points):
             slot = number % self.span.points
@@ -159,7 +155,6 @@ class History:
         self._rings[span][start : start + SERIES] = array("f", [rate_in, rate_out, depth, nan if age is None else age])
 
     def point(self, span: int, slot: int) -> Point:
-        """A point of one span."""
         start = slot * SERIES
         values = self._rings[span][start : start + SERIES]
         return Point(*[None if isnan(value) else round(value, 3) for value in values])
@@ -208,8 +203,6 @@ class Sampled:
         """Take what the counters say now. Whether anything has left, or the depth fell: another message may be first.
 
         Args:
-            counts: the counters.
-            now: the time on the monotonic clock.
             elapsed: how many seconds ago they were read before; 0 if this is the first time.
         """
         entered, left, depth = counts
@@ -228,7 +221,6 @@ class Sampled:
 
 
 def lane_counts(source: Any) -> Counts:
-    """The counts of a queue or a durable subscription."""
     return Counts(source.enqueued, source.dequeued, source.depth)
 
 
@@ -244,7 +236,6 @@ def stream_counts(stream: "Stream") -> Counts:
 
 
 def group_counts(group: "Group") -> Counts:
-    """The counts of a consumer group; its depth is its lag."""
     return Counts(sum([part.enqueued for part in group.partitions]), _acknowledged(group), group.lag)
 
 
@@ -306,24 +297,17 @@ class FirstMessages:
         return min(heads, default=0)
 
 
-MOST = 50
-"""How many concerns are kept, the worst first."""
+MOST = 50  # how many concerns are kept, the worst first
 
 CRITICAL, WARNING, INFO = range(3)
-SEVERITIES = ("critical", "warning", "info")
-"""The words of the ranks."""
-
-ALONE = 10.0
-"""Messages without a consumer for longer than so many seconds are told of."""
+SEVERITIES = ("critical", "warning", "info")  # the words of the ranks
+ALONE = 10.0  # messages without a consumer for longer than so many seconds are told of
 
 IDLE = 30.0
 """A consumer that takes nothing for longer than so many seconds is told of, and one that is slow for so long."""
 
-OLD = 300.0
-"""A message that waits for longer than so many seconds is told of."""
-
-VERY_OLD = 3600.0
-"""So is one that waits for so long, and that is worse."""
+OLD = 300.0  # a message that waits for longer than so many seconds is told of
+VERY_OLD = 3600.0  # so is one that waits for so long, and that is worse
 
 
 class Concern(NamedTuple):
@@ -346,14 +330,12 @@ class Concerns:
         self._kept: list[Concern] = []
 
     def add(self, concern: Concern) -> None:
-        """Note a concern."""
         self.counts[concern.code] += 1
         self._kept.append(concern)
         if len(self._kept) >= 10 * MOST:
             self._kept = heapq.nsmallest(MOST, self._kept)
 
     def worst(self) -> list[Concern]:
-        """The worst ones."""
         return heapq.nsmallest(MOST, self._kept)
 
 
@@ -427,20 +409,14 @@ def _group(name: str, group: Any, known: Sampled, now: float, age: float | None)
     return None
 
 
-BUDGET = 0.002
-"""How long one step takes, in seconds."""
-
-BETWEEN = 16
-"""After so many objects the time is looked at."""
+BUDGET = 0.002  # how long one step takes, in seconds
+BETWEEN = 16  # after so many objects the time is looked at
 
 HEADS = 300
 """Of so many objects one pass reads when their first message was sent; the others have their turn in the next ones."""
 
-MOST_HISTORIES = 1000
-"""How many objects have a history."""
-
-QUIET = 300.0
-"""One that had no traffic for so many seconds gives its history up when another one needs it."""
+MOST_HISTORIES = 1000  # how many objects have a history
+QUIET = 300.0  # one that had no traffic for so many seconds gives its history up when another one needs it
 
 
 @dataclass(slots=True)
@@ -595,11 +571,8 @@ class SamplePass:
             known.first_at = min([sent for sent in found if sent is not None], default=None)
 
 
-INTERVAL = 2.0
-"""How many seconds are between two passes, at the least."""
-
-SHARE = 100
-"""The pause after a pass is at least so many times what the pass took: it never takes more than a hundredth."""
+INTERVAL = 2.0  # how many seconds are between two passes, at the least
+SHARE = 100  # the pause after a pass is at least so many times what the pass took: it never takes more than a hundredth
 
 
 class Sampler:
@@ -625,7 +598,6 @@ class Sampler:
         self.history = History(self._clock.monotonic(), 0, 0)
 
     def start(self) -> None:
-        """Sample from now on."""
         self._begin()
 
     def of(self, source: Any) -> Sampled | None:

@@ -5,38 +5,15 @@ from typing import TYPE_CHECKING
 
 from quire.broker.schedule import KIND, ScheduledMessage
 from quire.errors import InvalidArgument, StoreError
-from quire.management.described import Status
 from quire.management.queues import Management
+from quire.resources import Scheduled, Status
 from quire.units import parse_number
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
 
 
-STEP = 500
-"""How many scheduled messages are counted in one step."""
-
-
-class Scheduled(Status, frozen=True):
-    """A scheduled message.
-
-    ``due`` is the time of its next send, ``left`` the number of repeats after that; -1 for no end. Times are in
-    milliseconds since the epoch, ``delay``, ``period`` and ``time_to_live`` in milliseconds.
-    """
-
-    id: str
-    message_id: str
-    destination: str
-    due: int
-    delay: int
-    period: int
-    repeat: int
-    left: int
-    cron: str
-    priority: int
-    persistent: bool
-    time_to_live: int | None
-    size: int
+STEP = 500  # how many scheduled messages are counted in one step
 
 
 class SchedulePage(Status, frozen=True):
@@ -88,8 +65,7 @@ def _described(message: ScheduledMessage) -> Scheduled:
     )  # fmt: skip
 
 
-MOST = 1000
-"""How many entries of the index are looked at: the messages of all destinations that expire are in it."""
+MOST = 1000  # how many entries of the index are looked at: the messages of all destinations that expire are in it
 
 _EVER = 1 << 62
 

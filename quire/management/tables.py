@@ -1,28 +1,22 @@
-"""The lists of operators, which the broker sorts, searches and pages: the columns and the words that choose entries."""
+"""What operators see, read field by field, and lists of it that the broker sorts, searches and pages."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from quire.destination import DestinationKind
 from quire.errors import InvalidArgument
-from quire.management.sampling import name_of
+from quire.resources import Status, fields
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
-    from quire.broker.queues.queue import Queue
-    from quire.broker.streams.groups.group import Group
-    from quire.broker.streams.stream import Stream
-    from quire.broker.topics.durable import DurableSubscription
-    from quire.broker.topics.topic import Topic
     from quire.management.sampling import Sampler
 
 
-STEP = 500
-"""How many entries one step looks at: a millisecond, about."""
+STEP = 500  # how many entries one step looks at: a millisecond, about
 
 S = TypeVar("S")
+K = TypeVar("K", bound=Status)
 
 
 class Wanted(NamedTuple):
@@ -38,23 +32,14 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[S]):
-    """One list.
+    """One list."""
 
-    Attributes:
-        entries: gives all entries, in the order that the list has without a column.
-        name: the name of an entry: what is searched, and where the next page begins.
-        columns: by what the list can be sorted, and how an entry's value is read.
-        only: the words that choose among the entries.
-        is_ordered: whether that is the order of their names; then a page may begin behind a name.
-        is_visible: whether the caller may see an entry; None if all may be seen.
-    """
-
-    entries: Callable[[], Sequence[S]]
-    name: Callable[[S], str]
-    columns: Mapping[str, Callable[[S], Any]]
-    only: Mapping[str, Callable[[S], bool]]
-    is_ordered: bool = False
-    is_visible: Callable[[S], bool] | None = None
+    entries: Callable[[], Sequence[S]]  # gives all entries, in the order that the list has without a column
+    name: Callable[[S], str]  # the name of an entry: what is searched, and where the next page begins
+    columns: Mapping[str, Callable[[S], Any]]  # by what the list can be sorted, and how an entry's value is read
+    only: Mapping[str, Callable[[S], bool]]  # the words that choose among the entries
+    is_ordered: bool = False  # whether that is the order of their names; then a page may begin behind a name
+    is_visible: Callable[[S], bool] | None = None  # whether the caller may see an entry; None if all may be seen
 
 
 class Selection(Generic[S]):
@@ -161,110 +146,44 @@ def _unknown(argument: str, value: str, known: list[str]) -> InvalidArgument:
     return InvalidArgument(f"{argument} is {value[:60]!r}: write one of {', '.join(known)}", argument=argument)
 
 
-class DestinationTables:
-    """Makes the lists."""
+class Reader(Generic[K]):
+    """Reads the status of things of one kind: a field is the attribute of its name, or what is given for it.
 
-    def __init__(self, broker: "Broker", sampler: "Sampler") -> None:
-        self._broker = broker
-        self._sampler = sampler
+    Args:
+        given: for fields that are no attribute of their name, its path, or a function of the thing.
+    """
 
-    def queues(self) -> "Table[Queue]":
-        """All queues but temporary ones."""
-        return Table(
-            lambda: self._named(DestinationKind.QUEUE, self._broker.queues), _name,
-            {
-                "depth": lambda q: q.depth, "in_flight": lambda q: q.in_flight, "bytes": lambda q: q.bytes,
-                "consumers": lambda q: len(q.subscriptions), "enqueued": lambda q: q.enqueued,
-                "dequeued": lambda q: q.dequeued, "dispatched": lambda q: q.dispatched,
-                "redelivered": lambda q: q.redelivered, "expired": lambda q: q.expired,
-                "dead_lettered": lambda q: q.dead_lettered, "suppressed": lambda q: q.suppressed,
-                **self._sampled(with_age=True),
-            },
-            {
-                "nonempty": lambda q: q.depth > 0, "consumed": lambda q: bool(q.subscriptions),
-                "unconsumed": lambda q: q.depth > 0 and not q.subscriptions, "paused": lambda q: q.paused,
-                "dead-letter": lambda q: q.is_dead_letter_queue, "attention": self._has_concern,
-            },
-            is_ordered=True,
-        )  # fmt: skip
+    def __init__(self, kind: type[K], **given: "str | Callable[[Any], Any]") -> None:
+        paths = {name: path for name in fields(kind) if isinstance(path := given.get(name, name), str)}
+        self._kind = kind
+        self._functions = {name: read for name, read in given.items() if callable(read)}
+        self._names, self._plain = tuple(paths), attrgetter(*paths.values())
+        reads = self._functions | {name: attrgetter(path) for name, path in paths.items()}
+        self.columns = {field.sort: _ordered(reads[name]) for name, field in fields(kind).items() if field.sort}
 
-    def topics(self) -> "Table[Topic]":
-        """All topics but temporary ones."""
-        return Table(
-            lambda: self._named(DestinationKind.TOPIC, self._broker.destinations.topics), _name,
-            {
-                "depth": lambda t: t.depth, "bytes": lambda t: t.bytes, "consumers": lambda t: len(t.subscriptions),
-                "durables": lambda t: len(t.durables), "backlog": lambda t: sum([d.depth for d in t.durables]),
-                "pending": lambda t: t.pending, "enqueued": lambda t: t.enqueued,
-                "dispatched": lambda t: t.dispatched, **self._sampled(),
-            },
-            {"nonempty": lambda t: t.depth > 0, "consumed": lambda t: bool(t.subscriptions or t.durables)},
-            is_ordered=True,
-        )  # fmt: skip
-
-    def streams(self) -> "Table[Stream]":
-        """All streams."""
-        return Table(
-            lambda: self._named(DestinationKind.STREAM, self._broker.destinations.streams), _name,
-            {
-                "records": lambda s: s.count, "bytes": lambda s: s.stored_bytes,
-                "partitions": lambda s: len(s.partitions), "groups": lambda s: len(s.groups),
-                "members": lambda s: sum([len(group.coordinator.members) for group in s.groups.values()]),
-                "appended": lambda s: s.enqueued, **self._sampled(),
-            },
-            {"nonempty": lambda s: s.count > 0, "grouped": lambda s: bool(s.groups)},
-            is_ordered=True,
-        )  # fmt: skip
-
-    def durables(self) -> "Table[DurableSubscription]":
-        """All durable subscriptions, by client id and name."""
-        return Table(
-            lambda: sorted(self._broker.durables, key=lambda d: d.key), lambda d: name_of("durable", d),
-            {
-                "client_id": lambda d: d.key[0], "topic": lambda d: d.definition.topic, "depth": lambda d: d.depth,
-                "in_flight": lambda d: d.in_flight, "bytes": lambda d: d.bytes, "enqueued": lambda d: d.enqueued,
-                "dequeued": lambda d: d.dequeued, **self._sampled(with_age=True),
-            },
-            {
-                "nonempty": lambda d: d.depth > 0, "offline": lambda d: not d.subscriptions,
-                "attention": self._has_concern,
-            },
-        )  # fmt: skip
-
-    def groups(self) -> "Table[Group]":
-        """All consumer groups, by stream and name."""
-        return Table(
-            lambda: sorted(self._broker.groups.all(), key=lambda g: (g.definition.stream, g.name)),
-            lambda g: name_of("group", g),
-            {
-                "stream": lambda g: g.definition.stream, "lag": lambda g: g.lag,
-                "in_flight": lambda g: sum([part.in_flight for part in g.partitions]),
-                "members": lambda g: len(g.coordinator.members),
-                "retries": lambda g: 0 if g.retries is None else g.retries.depth, **self._sampled(with_age=True),
-            },
-            {
-                "lagging": lambda g: g.lag > 0, "memberless": lambda g: not g.coordinator.members,
-                "attention": self._has_concern,
-            },
-        )  # fmt: skip
-
-    def _named(self, kind: DestinationKind, known: "Mapping[str, Any]") -> "Sequence[Any]":
-        return [known[name] for name in self._broker.destinations.names(kind) if name in known]
-
-    def _sampled(self, *, with_age: bool = False) -> "dict[str, Callable[[Any], Any]]":
-        """The columns that the sampler knows."""
-        sampler = self._sampler
-        columns: dict[str, Callable[[Any], Any]] = {
-            "in_rate": lambda source: sampler.rates(source)[0], "out_rate": lambda source: sampler.rates(source)[1],
-        }  # fmt: skip
-        if with_age:
-            columns["oldest"] = sampler.age
-        return columns
-
-    def _has_concern(self, source: Any) -> bool:
-        known = self._sampler.of(source)
-        return known is not None and bool(known.concern)
+    def __call__(self, thing: Any) -> K:
+        known = dict(zip(self._names, self._plain(thing), strict=True))
+        return self._kind(**known, **{name: read(thing) for name, read in self._functions.items()})
 
 
-def _name(source: Any) -> str:
+def _ordered(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What is unknown stands before all that is known; only numbers are."""
+
+    def key(thing: Any) -> Any:
+        value = read(thing)
+        return -1 if value is None else value
+
+    return key
+
+
+def rates(sampler: "Sampler") -> dict[str, Callable[[Any], float]]:
+    """The fields that the sampler knows."""
+    return {"in_rate": lambda source: sampler.rates(source)[0], "out_rate": lambda source: sampler.rates(source)[1]}
+
+
+def concerned(sampler: "Sampler") -> Callable[[Any], bool]:
+    return lambda source: (known := sampler.of(source)) is not None and bool(known.concern)
+
+
+def name_of_destination(source: Any) -> str:
     return str(source.destination.name)

@@ -13,8 +13,8 @@ from quire.broker.routing.addresses import Scope, read_destination
 from quire.destination import Destination, DestinationKind, split_prefix
 from quire.errors import InvalidDestination, UnknownDestination
 from quire.management.blocked import Waits, cause_text
-from quire.management.described import Status, doc
 from quire.management.sampling import name_of
+from quire.resources import Status, doc
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
@@ -119,21 +119,14 @@ class Graph:
         self.edges[key] = edge
 
     def topology(self, left_out: int) -> Topology:
-        """The picture."""
         return Topology(list(self.nodes.values()), list(self.edges.values()), left_out)
 
 
-STEP = 500
-"""How many destinations one step looks at."""
+STEP = 500  # how many destinations one step looks at
+CLIENTS = 50  # how many connections one step looks at
+MOST_CONSUMERS = 1000  # how many consumers of one destination are looked at
 
-CLIENTS = 50
-"""How many connections one step looks at."""
-
-MOST_CONSUMERS = 1000
-"""How many consumers of one destination are looked at."""
-
-Place = tuple[str, str]
-"""A destination: kind and name."""
+Place = tuple[str, str]  # a destination: kind and name
 
 
 class TopologyReader:
@@ -142,12 +135,9 @@ class TopologyReader:
     Args:
         focus: the destination whose picture it is; empty for the busiest ones.
         limit: how many destinations are shown, and how many clients on each side.
-
-    Attributes:
-        result: the picture, when it is done.
     """
 
-    result: Topology
+    result: Topology  # the picture, when it is done
 
     def __init__(self, broker: "Broker", sampler: "Sampler", clients: Sequence[Client], focus: str, limit: int) -> None:
         self._broker = broker

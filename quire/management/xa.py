@@ -1,26 +1,9 @@
 """The operator's door to prepared XA transactions: list them, decide over them, forget the outcome."""
 
 from quire.broker.transactions.decisions import Xid
-from quire.management.described import Status
 from quire.management.queues import Management
-from quire.management.tables import Table
-
-
-class Prepared(Status, frozen=True):
-    """A prepared transaction.
-
-    ``state`` is ``prepared``, ``committing``, ``rolling back`` or ``decided``: by an operator, with this ``outcome``,
-    which the broker keeps for the transaction manager until it is forgotten. The messages that the transaction
-    acknowledged are hidden from consumers until then.
-    """
-
-    xid: str
-    state: str
-    outcome: str
-    age_seconds: float
-    messages: int
-    acknowledgements: int
-    bytes: int
+from quire.management.tables import Reader, Table
+from quire.resources import Prepared
 
 
 class XaManagement:
@@ -34,10 +17,7 @@ class XaManagement:
         return Table(
             lambda: [Prepared(str(entry.xid), *entry[1:]) for entry in self._registry.prepared()],
             lambda entry: entry.xid,
-            {
-                "age": lambda entry: entry.age_seconds, "messages": lambda entry: entry.messages,
-                "state": lambda entry: entry.state,
-            },
+            Reader(Prepared).columns,
             {"undecided": lambda entry: not entry.outcome},
         )  # fmt: skip
 

@@ -56,13 +56,18 @@ def migrate(url: str, *, dry_run: bool = False, backup: bool = True, clock: Cloc
 
 def _format_at(url: str) -> int | None:
     """The format of a store; None if there is none. A server is asked once: clients may wait for this start."""
-    if store_path(url) is None:
+    path = store_path(url)
+    if path is None:
         from quire.store.postgresql.creation import found_format
         from quire.store.postgresql.database import Database
 
         return found_format(Database(url))
     if not store_exists(url):
         return None
+    if url.startswith("sqlite:"):  # without what a migration imports
+        from quire.store import sqlite
+
+        return sqlite.found_format(path)
     with closing(migration_of(url)) as migration:
         return migration.format()
 

@@ -1,23 +1,121 @@
-"""Batch reads of a store, or of a running broker."""
+"""Batch reads of a store, or of a running broker: their schema, and which of Spark's filters are applied here."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
-from quire.arrow.lanes import Condition, LaneRange
+from quire.arrow.lanes import COLUMNS, Comparison, Condition, LaneRange
 from quire.destination import DestinationKind
-from quire.errors import UnknownDestination
-from quire.spark.explaining import explaining
-from quire.spark.filters import condition_of
-from quire.spark.options import Options
-from quire.spark.planning.bounds import bounds
-from quire.spark.planning.selection import named, select
-from quire.spark.planning.tasks import tasks
-from quire.spark.schema import shaped
-from quire.spark.source import Source
+from quire.errors import InvalidArgument, UnknownDestination
+from quire.spark.online import Source
+from quire.spark.options import Headers, Options, explaining
+from quire.spark.planning import bounds, named, select, tasks
+
+HEADERS = "headers"
+
+CAUSE = "dlqDeliveryFailureCause"
+"""The header of a dead letter that says why it is one."""
+
+ORIGIN = "original-destination"
+"""The header that says where it was."""
+
+_HEADERS_ARRAY = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+"""The headers as Kafka's source has them."""
+
+
+def read_schema(headers: Headers) -> StructType:
+    """The schema of a read."""
+    columns = dict(COLUMNS)
+    if headers is Headers.NONE:
+        del columns[HEADERS]
+    elif headers is Headers.ARRAY:
+        columns[HEADERS] = _HEADERS_ARRAY
+    return from_arrow_schema(pa.schema(columns))
+
+
+def columns_of(schema: StructType, headers: Headers) -> list[str]:
+    """The columns of a schema that the user may have given, to read fewer of them."""
+    shape = Headers.MAP if headers is Headers.NONE else headers
+    known = {field.name: field.dataType for field in read_schema(shape)}
+    for field in schema:
+        if known.get(field.name) != field.dataType:
+            allowed = ", ".join([f"{name} {kind.simpleString()}" for name, kind in known.items()])
+            text = f"there is no column {field.name} {field.dataType.simpleString()} to read; the columns are {allowed}"
+            raise InvalidArgument(text, column=field.name)
+    return schema.fieldNames()
+
+
+def shaped(batches: Iterator[pa.RecordBatch], headers: Headers) -> Iterator[pa.RecordBatch]:
+    """Batches with their headers, if they have any, in the shape that the options ask for."""
+    return map(_with_array, batches) if headers is Headers.ARRAY else batches
+
+
+def _with_array(batch: pa.RecordBatch) -> pa.RecordBatch:
+    place = batch.schema.get_field_index(HEADERS)
+    if place < 0:
+        return batch
+    maps, kinds = batch.column(place), list(_HEADERS_ARRAY.value_type)
+    pairs = pa.StructArray.from_arrays([maps.keys, maps.items.cast(pa.binary())], fields=kinds)
+    return batch.set_column(place, HEADERS, pa.ListArray.from_arrays(maps.offsets, pairs))
+
+
+_COMPARISONS: dict[type[Filter], Comparison] = {
+    EqualTo: Comparison.AMONG,
+    In: Comparison.AMONG,
+    LessThan: Comparison.BELOW,
+    LessThanOrEqual: Comparison.UP_TO,
+    GreaterThan: Comparison.ABOVE,
+    GreaterThanOrEqual: Comparison.FROM,
+}
+
+PUSHED: dict[str, type] = {
+    "destination": str,
+    "partition": int,
+    "offset": int,
+    "message_id": str,
+    "timestamp": datetime,
+    "priority": int,
+}
+"""The columns whose filters the source applies, and what they are compared with."""
+
+
+def condition_of(given: Filter) -> Condition | None:
+    """The condition that does exactly what a filter does; None if there is none: then Spark has to apply it."""
+    comparison = _COMPARISONS.get(type(given))
+    if comparison is None:
+        return None
+    column, value = given.attribute, given.value  # type: ignore[attr-defined]  # all of these have both
+    if len(column) != 1 or column[0] not in PUSHED:
+        return None
+    values = tuple(value) if isinstance(given, In) else (value,)
+    values = tuple([one for one in values if one is not None])  # nothing equals null
+    if not values or not all([_is_comparable(column[0], one) for one in values]):
+        return None
+    return Condition(column[0], comparison, values)
+
+
+def _is_comparable(column: str, value: Any) -> bool:
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return False
+    return isinstance(value, PUSHED[column]) and not isinstance(value, bool)
+
 
 SAMPLE = "quire.sample"
 """The property of a Spark job whose tasks are to read so many bytes of messages only, more or less.

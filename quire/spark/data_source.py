@@ -9,12 +9,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from quire.spark.batch_reader import reader_class
-from quire.spark.explaining import explaining
-from quire.spark.options import Options, Use, wanted_headers
-from quire.spark.schema import columns_of, read_schema
+from quire.spark.batch_reader import columns_of, read_schema, reader_class
+from quire.spark.options import Options, Use, explaining, wanted_headers
 from quire.spark.stream_reader import StreamReader
-from quire.spark.writing.writers import BatchWriter, StreamWriter
+from quire.spark.writing import BatchWriter, StreamWriter
 
 
 class QuireDataSource(DataSource):

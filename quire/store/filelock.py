@@ -2,7 +2,11 @@
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from quire.store.disk import file_failure
 
 _OWNER_BYTES = 1000
 _EPOCH_BYTES = 20
@@ -16,7 +20,7 @@ class FileLock:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
+        self.path = Path(path)
         self._file: int | None = None
         self.epoch = 0
 
@@ -26,15 +30,23 @@ class FileLock:
         if self._file is None:
             return False
         try:
-            return os.path.samestat(os.fstat(self._file), self._path.stat())
+            return os.path.samestat(os.fstat(self._file), self.path.stat())
         except FileNotFoundError:
             return False
+
+    @contextmanager
+    def failures(self) -> Iterator[None]:
+        """Raise the system's errors about the file as ours."""
+        try:
+            yield
+        except OSError as error:
+            raise file_failure(error, self.path) from error
 
     def acquire(self, owner: str) -> bool:
         """Take the lock if it is free, without waiting; returns whether it is ours. The owner is for ``owner``."""
         if self._file is not None:
             return self.is_ours
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -49,7 +61,7 @@ class FileLock:
             os.fsync(file)  # or after a loss of power a later owner could have the same epoch
         except OSError as error:
             os.close(file)
-            raise OSError(error.errno, error.strerror, str(self._path)) from error
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
         self._file, self.epoch = file, epoch
         return True
 
@@ -64,7 +76,7 @@ class FileLock:
     def owner(self) -> str:
         """The name of the lock's owner; empty if it is free."""
         try:
-            file = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return ""
         try:
@@ -80,11 +92,19 @@ class FileLocked:
 
     _lock: FileLock
 
+    def try_lock(self, owner: str) -> bool:
+        """Take the lock, in a directory that need not be there yet."""
+        with self._lock.failures():
+            self._lock.path.parent.mkdir(parents=True, exist_ok=True)
+            return self._lock.acquire(owner)
+
     def unlock(self) -> None:
-        self._lock.release()
+        with self._lock.failures():
+            self._lock.release()
 
     def lock_owner(self) -> str:
-        return self._lock.owner()
+        with self._lock.failures():
+            return self._lock.owner()
 
     @property
     def lock_epoch(self) -> int:
@@ -93,7 +113,8 @@ class FileLocked:
 
     def check_lock(self) -> bool:
         """A file lock lasts as long as the process."""
-        return self._lock.is_ours
+        with self._lock.failures():
+            return self._lock.is_ours
 
 
 def _padded(owner: str) -> bytes:

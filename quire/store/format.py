@@ -3,15 +3,15 @@
 from quire.errors import StoreOutdated, StoreTooNew
 
 FORMAT_VERSION = 2
-"""The format of LMDB and SQLite that this version of Quire reads and writes. Version 1 had no record checksums."""
+"""The format of LMDB that this version of Quire reads and writes. Version 1 had no record checksums."""
 
-POSTGRESQL_FORMAT = 3
-"""The format of PostgreSQL: version 3 keeps records in pages."""
+SQL_FORMAT = 3
+"""The format of SQLite and PostgreSQL: version 3 keeps records in pages."""
 
 
 def newest_format(url: str) -> int:
     """The format that this version of Quire reads and writes in the store of a URL."""
-    return POSTGRESQL_FORMAT if url.startswith("postgres") else FORMAT_VERSION
+    return FORMAT_VERSION if url.startswith("lmdb:") else SQL_FORMAT
 
 
 def check_format(found: int, url: str) -> None:

@@ -18,14 +18,11 @@ from quire.errors import (
     StoreUnreachable,
     StoreUnreadable,
 )
-from quire.store.base import Store, StoreReader, Sync, WriteBatch
-from quire.store.damage import tells_of_damage
+from quire.store.base import StoreReader, Sync, WriteBatch
 from quire.store.disk import NO_SPACE, allocate, file_failure
 from quire.store.filelock import FileLock, FileLocked
 from quire.store.format import FORMAT_VERSION, check_format
-from quire.store.lmdb_lane import LANE, Cursors, Databases, LaneEdit, drop_lane
-from quire.store.lmdb_reader import LmdbReader, read_destination, text_key, write_destination
-from quire.store.marks import mark_key
+from quire.store.paged_store import Bytes, PagedReader, PagedStore, Tables
 
 FIRST_MAP_SIZE = 1 << 30
 """The map of a new store, in bytes. It doubles whenever it is full; only what is used takes space on disk."""
@@ -41,7 +38,44 @@ _DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.
 _FORMAT = b"format"
 
 
-class LmdbStore(FileLocked, Store):
+class LmdbTransaction:
+    """A transaction as ``paged_store`` uses it. Most calls are LMDB's own."""
+
+    __slots__ = ("_cursors", "_txn", "delete", "get", "put")
+
+    def __init__(self, txn: lmdb.Transaction) -> None:
+        self.get, self.put, self.delete = txn.get, txn.put, txn.delete
+        self._txn = txn
+        self._cursors: dict[lmdb._Database, lmdb.Cursor] = {}  # for ``find``: a commit may ask for thousands of lanes
+
+    def find(self, lowest: bytes, key: bytes, *, db: "lmdb._Database") -> tuple[Bytes, Bytes] | None:
+        """The last entry from ``lowest`` up to ``key``; without one, the first after it."""
+        cursor = self._cursors.get(db)
+        if cursor is None:
+            cursor = self._cursors[db] = self._txn.cursor(db)
+        return cursor.item() if _seek(cursor, lowest, key) else None
+
+    def scan(
+        self, key: bytes, *, db: "lmdb._Database", lowest: bytes | None = None
+    ) -> Iterator[tuple[Bytes, Bytes]]:  # fmt: skip
+        """The entries from a key on, or from what ``find`` finds on, in order."""
+        cursor = self._txn.cursor(db)
+        if not key:  # which LMDB does not take
+            return cursor.iternext() if cursor.first() else iter(())
+        found = cursor.set_range(key) if lowest is None else _seek(cursor, lowest, key)
+        return cursor.iternext() if found else iter(())
+
+
+def _seek(cursor: lmdb.Cursor, lowest: bytes, key: bytes) -> bool:
+    """Move a cursor to the last entry from ``lowest`` up to ``key``, or to the first after it; False if none is."""
+    found = cursor.set_range(key)
+    if found and cursor.key() == key:
+        return True
+    before = cursor.prev() if found else cursor.last()
+    return (before and bytes(cursor.key()) >= lowest) or cursor.set_range(key)
+
+
+class LmdbStore(FileLocked, PagedStore):
     """A store in a directory; one for reading only makes nothing, so a broker may be running."""
 
     def __init__(self, path: str | Path, sync: Sync = Sync.ALWAYS, *, readonly: bool = False) -> None:
@@ -53,7 +87,6 @@ class LmdbStore(FileLocked, Store):
         self._lock = FileLock(self.path / "lock")
         self._env: lmdb.Environment | None = None
         self._is_lost = False  # a failed commit closed the environment, and it could not be opened again
-        self.databases: Databases
         self._readers = 0
         self._no_readers = threading.Condition()
 
@@ -84,16 +117,15 @@ class LmdbStore(FileLocked, Store):
         )  # fmt: skip
         if not self._readonly:
             self._make_new()
-        names = [name.encode() for name in Databases._fields]
         with self._env.begin() as txn:
-            meta = self._env.open_db(names[0], txn=txn, create=False)
+            meta = self._env.open_db(b"meta", txn=txn, create=False)
             found = int(txn.get(_FORMAT, default=b"0", db=meta))
         try:
             check_format(found, self.url)
         except QuireError:
             self.close()
             raise
-        self.databases = Databases(*[self._env.open_db(name, create=False) for name in names])
+        self.tables = Tables(*[self._env.open_db(name.encode(), create=False) for name in Tables._fields])
 
     def _make_new(self) -> None:
         """Write format and databases of a new store, in one transaction."""
@@ -101,7 +133,7 @@ class LmdbStore(FileLocked, Store):
         with self._env.begin(write=True) as txn:
             meta = self._env.open_db(b"meta", txn=txn)
             if txn.get(_FORMAT, db=meta) is None:
-                for name in Databases._fields[1:]:
+                for name in Tables._fields:
                     self._env.open_db(name.encode(), txn=txn)
                 txn.put(_FORMAT, str(FORMAT_VERSION).encode(), db=meta)
 
@@ -112,7 +144,7 @@ class LmdbStore(FileLocked, Store):
                 self._env.close()
                 self._env = None
         self._is_lost = False
-        self._lock.release()
+        self.unlock()
 
     def apply(self, batch: WriteBatch) -> None:
         """Commit a batch; the map grows until it fits."""
@@ -121,7 +153,7 @@ class LmdbStore(FileLocked, Store):
         while True:
             try:
                 with self.environment.begin(write=True) as txn:
-                    self._write(txn, batch)
+                    self._write(LmdbTransaction(txn), batch)
                 return
             except lmdb.MapFullError:
                 self._grow()
@@ -140,26 +172,6 @@ class LmdbStore(FileLocked, Store):
             return shutil.disk_usage(self.path).free < NEARLY_FULL
         except OSError:
             return False
-
-    @tells_of_damage
-    def _write(self, txn: lmdb.Transaction, batch: WriteBatch) -> None:
-        dbs = self.databases
-        for number, destination in batch.destinations.items():
-            key = LANE.pack(number)
-            if destination is not None:
-                txn.put(key, write_destination(destination), db=dbs.destinations)
-            elif data := txn.pop(key, db=dbs.destinations):
-                for lane in read_destination(number, bytes(data)).lanes:
-                    drop_lane(txn, dbs, lane)
-        cursors = Cursors.of(txn, dbs)
-        for lane, part in batch.lanes.items():
-            if part:
-                LaneEdit(txn, dbs, lane, cursors).apply(part)
-        for producer_id, sequence in batch.producers.items():
-            packed = None if sequence is None else sequence.to_bytes(8, "big")
-            _set(txn, dbs.producers, text_key(producer_id), packed)
-        for mark, value in batch.marks.items():
-            _set(txn, dbs.marks, mark_key(mark), value)
 
     def _grow(self) -> None:
         """Double the map. LMDB allows it only while this process has no transaction open."""
@@ -196,7 +208,12 @@ class LmdbStore(FileLocked, Store):
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
         with self._transaction() as txn:
-            yield LmdbReader(txn, self.databases)
+            yield PagedReader(LmdbTransaction(txn), self.tables)
+
+    @contextmanager
+    def writing(self) -> Iterator[LmdbTransaction]:
+        with self.environment.begin(write=True) as txn:
+            yield LmdbTransaction(txn)
 
     @contextmanager
     def _transaction(self) -> Iterator[lmdb.Transaction]:
@@ -247,7 +264,7 @@ class LmdbStore(FileLocked, Store):
     def size(self) -> int:
         """Bytes of the pages in use."""
         with self._transaction() as txn:
-            stats = [txn.stat(db) for db in self.databases]
+            stats = [txn.stat(db) for db in self.tables]
         return sum(s["psize"] * (s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"]) for s in stats)
 
     def free(self) -> int:
@@ -257,13 +274,6 @@ class LmdbStore(FileLocked, Store):
         except OSError as error:
             raise self._failure("the size of the data file cannot be read", error) from error
         return max(whole - self.size(), 0)
-
-    def try_lock(self, owner: str) -> bool:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            return self._lock.acquire(owner)
-        except OSError as error:
-            raise file_failure(error, self.path) from error
 
     @property
     def environment(self) -> lmdb.Environment:
@@ -290,11 +300,3 @@ def _is_no_space(error: Exception) -> bool:
     if isinstance(error, OSError):
         return error.errno in NO_SPACE
     return any(os.strerror(number) in str(error) for number in NO_SPACE)
-
-
-def _set(txn: lmdb.Transaction, database: "lmdb._Database", key: bytes, value: bytes | None) -> None:
-    """Set the value of a key; None removes it."""
-    if value is None:
-        txn.delete(key, db=database)
-    else:
-        txn.put(key, value, db=database)

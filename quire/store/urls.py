@@ -26,9 +26,9 @@ def store_for_url(url: str, sync: Sync = Sync.ALWAYS, *, readonly: bool = False)
 
         return LmdbStore(unquote(_path(url)), sync, readonly=readonly)
     if scheme == "sqlite":
-        from quire.store.sql.store import SqlStore
+        from quire.store.sqlite import SqliteStore
 
-        return SqlStore(f"sqlite://{_path(url)}", sync)
+        return SqliteStore(unquote(_path(url)), sync)
     if scheme in _POSTGRESQL:
         from quire.store.postgresql.store import PostgresqlStore
 

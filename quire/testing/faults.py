@@ -3,7 +3,6 @@
 It is a store on top of another one (``StoreOnTop``), which hears of each read before it is made: to count reads, too.
 """
 
-import mmap
 import os
 import signal
 from collections import defaultdict
@@ -11,8 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 
-import lmdb
-from sqlalchemy import Connection, event, select, update
+from sqlalchemy import select, update
 
 from quire.errors import InvalidArgument, StoreError, StoreFull, UnknownMessage
 from quire.message import Message
@@ -28,13 +26,11 @@ from quire.store.base import (
     StoreReader,
     WriteBatch,
 )
-from quire.store.lmdb import LmdbStore
-from quire.store.pages import entry_of
+from quire.store.paged_store import PagedStore, Transaction
+from quire.store.pages import KEY, entry_of
 from quire.store.postgresql.statements import Change
 from quire.store.postgresql.store import PostgresqlStore
 from quire.store.postgresql.tables import pages
-from quire.store.sql.store import SqlStore
-from quire.store.sql.tables import records
 
 
 class AnnouncedReads(StoreReader):
@@ -253,21 +249,15 @@ class FaultyStore(StoreOnTop):
 
 def _hook_commit(store: Store, call: Callable[[], None]) -> None:
     """Have a call made whenever a store has made a batch's writes and is about to commit them."""
-    if isinstance(store, LmdbStore):
+    if isinstance(store, PagedStore):
         write = store._write
 
-        def write_and_call(transaction: lmdb.Transaction, batch: WriteBatch) -> None:
+        def write_and_call(transaction: Transaction, batch: WriteBatch) -> None:
             write(transaction, batch)
             call()
 
         # Only tests need this, so no store offers it: an instance's own method goes first.
         vars(store)["_write"] = write_and_call
-    elif isinstance(store, SqlStore):
-
-        def committing(_connection: Connection) -> None:
-            call()
-
-        event.listen(store.backend.writer, "commit", committing)
     elif isinstance(store, PostgresqlStore):
         commit = store._committer.commit
 
@@ -280,39 +270,42 @@ def _hook_commit(store: Store, call: Callable[[], None]) -> None:
         raise InvalidArgument(f"the store {store.url} has no transaction to be inside of", url=store.url)
 
 
-def _tear_page(store: PostgresqlStore, lane: int, sequence: int) -> None:
+def _tear_row(store: PostgresqlStore, lane: int, sequence: int) -> None:
     """Change the first byte of a record's content in its page."""
     holds = (pages.c.lane == lane) & (pages.c.first <= sequence) & (pages.c.last >= sequence)
     with store.engine.begin() as connection:
         first, entries, body = connection.execute(
             select(pages.c.first, pages.c.entries, pages.c.body).where(holds)
         ).one()
-        entry = entry_of(entries, sequence)
-        assert entry is not None
-        torn = bytearray(body)
-        torn[entry[4]] ^= 0xFF
         here = (pages.c.lane == lane) & (pages.c.first == first)
-        connection.execute(update(pages).where(here).values(body=bytes(torn)))
+        connection.execute(update(pages).where(here).values(body=_torn(entries, body, sequence)))
+
+
+def _tear_page(store: PagedStore, lane: int, sequence: int) -> None:
+    """As ``_tear_row``."""
+    with store.writing() as txn:
+        found = txn.find(KEY.pack(lane, 0), KEY.pack(lane, sequence), db=store.tables.links)
+        assert found is not None
+        key = bytes(found[0])
+        body = _torn(found[1], txn.get(key, db=store.tables.bodies) or b"", sequence)
+        txn.put(key, body, db=store.tables.bodies)
+
+
+def _torn(entries: bytes | memoryview, body: bytes | memoryview, sequence: int) -> bytes:
+    entry = entry_of(entries, sequence)
+    assert entry is not None
+    torn = bytearray(body)
+    torn[entry[4]] ^= 0xFF
+    return bytes(torn)
 
 
 def tear(store: Store, lane: int, sequence: int) -> None:
-    """Change a byte of a record's content in an open LMDB or SQL store, as a failing disk would."""
-    found = store.load(lane, [sequence])
-    if not found:
+    """Change a byte of a record's content in an open store, as a failing disk would."""
+    if not store.load(lane, [sequence]):
         raise UnknownMessage(f"there is no record {sequence} in lane {lane}", lane=lane, sequence=sequence)
-    content = found[0].content
-    torn = bytes([content[0] ^ 0xFF]) + content[1:]
-    if isinstance(store, LmdbStore):
-        with (store.path / "data.mdb").open("r+b") as file, mmap.mmap(file.fileno(), 0) as data:
-            place = data.find(content)
-            while place >= 0:  # a page that was freed may hold an older copy
-                data[place : place + len(torn)] = torn
-                place = data.find(content, place + 1)
-    elif isinstance(store, SqlStore):
-        here = (records.c.lane == lane) & (records.c.sequence == sequence)
-        with store.backend.writer.begin() as connection:
-            connection.execute(update(records).where(here).values(content=torn))
-    elif isinstance(store, PostgresqlStore):
+    if isinstance(store, PagedStore):
         _tear_page(store, lane, sequence)
+    elif isinstance(store, PostgresqlStore):
+        _tear_row(store, lane, sequence)
     else:
         raise InvalidArgument(f"the store {store.url} keeps nothing that could be torn", url=store.url)

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from quire.store.base import Store
+import pytest
+
+from quire.store.base import Store, Sync
 from quire.store.lmdb import LmdbStore
 from quire.testing.store_suite import SharedStoreSuite
 
@@ -24,3 +26,14 @@ class TestLmdbStore(SharedStoreSuite):
         """Close the environment, as a write does that LMDB cannot take back."""
         assert isinstance(store, LmdbStore)
         store.environment.close()
+
+
+@pytest.mark.parametrize("sync", list(Sync))
+def test_a_commit_is_on_disk_when_it_ends_if_the_setting_says_so(tmp_path: Path, sync: Sync) -> None:
+    """Only a power failure shows it otherwise: the operating system writes what a killed process has written."""
+    for _ in range(2):  # made, and opened again
+        store = LmdbStore(tmp_path, sync)
+        store.open()
+        flags = store.environment.flags()
+        assert (flags["sync"], flags["metasync"]) == (sync is Sync.ALWAYS, sync is Sync.ALWAYS)
+        store.close()

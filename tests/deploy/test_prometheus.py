@@ -13,7 +13,7 @@ from tests.acceptance.crash.broker_process import BrokerProcess
 from tests.deploy.conftest import DEPLOY, Prometheus, Stomp, program, run, wait_for
 
 RULES = DEPLOY / "prometheus"
-METRICS_PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
+METRICS_PAGES = [Path(__file__).parents[2] / "docs" / "reference" / f"{page}.md" for page in ("metrics", "resources")]
 
 
 def rules() -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def filled(expression: str) -> str:
 
 
 def test_every_metric_of_rules_and_board_is_one_of_the_broker() -> None:
-    known = set(re.findall(r"`((?:quire|process)_\w+)`", METRICS_PAGE.read_text(encoding="utf-8")))
+    known = set(re.findall(r"`((?:quire|process)_\w+)`", "".join([page.read_text("utf-8") for page in METRICS_PAGES])))
     used = {
         name
         for expression in [*[rule["expr"] for rule in rules()], *board_expressions()]

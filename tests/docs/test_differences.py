@@ -93,6 +93,11 @@ def faults_of(row: Row) -> list[str]:
         return [f"{kind!r} is none of {sorted(KINDS)}"]
     if kind == "not yet":
         return [] if tests == "none" else ["what is not yet there has no test: write none"]
+    return faults_of_tests(tests)
+
+
+def faults_of_tests(tests: str) -> list[str]:
+    """What is wrong with a cell that names tests."""
     named = _TEST.findall(tests)
     if "<br>".join([f"`{path}::{name}`" for path, name in named]) != tests or not named:
         return ["name its tests as `tests/FILE.py::test_name`, with <br> between them"]

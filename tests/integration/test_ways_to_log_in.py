@@ -22,8 +22,8 @@ from quire.console.broker_api import BrokerApi
 from quire.console.session import Access
 from quire.errors import QuireError
 from quire.security.authentication import hashed
-from quire.spark.online.credentials import Credentials
-from quire.spark.online.http import answer as spark_answer
+from quire.spark.online import Credentials
+from quire.spark.online import answer as spark_answer
 from quire.spark.options import Options, Use
 from tests.docs.pages import ROOT
 from tests.integration.test_tls import Secured, answer, quire

@@ -25,6 +25,11 @@ def test_postgresql(tmp_path: Path) -> None:
     assert (tmp_path / "made").read_text() == sample.POSTGRESQL.read_text()
 
 
+def test_version_2_on_sqlite(tmp_path: Path) -> None:
+    make_version_2.make_sqlite(tmp_path / "made")
+    assert sqlite_content(tmp_path / "made") == sqlite_content(make_version_2.SQLITE)
+
+
 def test_version_2_on_postgresql(tmp_path: Path) -> None:
     make_version_2.make_postgresql(tmp_path / "made")
     assert (tmp_path / "made").read_text() == make_version_2.POSTGRESQL.read_text()

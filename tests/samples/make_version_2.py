@@ -1,17 +1,20 @@
-"""Makes the kept sample of format 2 on PostgreSQL: ``python -m tests.samples.make_version_2``.
+"""Makes the kept samples of format 2 on SQLite and PostgreSQL: ``python -m tests.samples.make_version_2``.
 
-It holds what wrote format 2 there, so that the sample can be made again. SQLite and LMDB still have format 2.
+It holds what wrote format 2 there, so that the samples can be made again. LMDB still has format 2.
 """
 
 import json
+import sqlite3
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 from tests.samples import make_version_1 as version_1
 from tests.samples.make_version_1 import Record, Row
 
-POSTGRESQL = Path(__file__).parent / "version-2-postgresql.sql"
+HERE = Path(__file__).parent
+SQLITE, POSTGRESQL = HERE / "version-2.sqlite", HERE / "version-2-postgresql.sql"
 
 LARGE = 4
 """A lane whose records need several pages, and one of them a page of its own."""
@@ -39,7 +42,8 @@ CREATE TABLE deliveries (lane BIGINT NOT NULL, sequence BIGINT NOT NULL, deliver
     failures BIGINT NOT NULL, not_before BIGINT NOT NULL, cause TEXT NOT NULL, PRIMARY KEY (lane, sequence));
 CREATE TABLE producers (producer TEXT NOT NULL PRIMARY KEY, sequence BIGINT NOT NULL);
 CREATE TABLE marks (key TEXT NOT NULL PRIMARY KEY, value BYTEA NOT NULL);
-CREATE TABLE lease (id BIGINT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, token TEXT NOT NULL,
+"""
+LEASE = """CREATE TABLE lease (id BIGINT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, token TEXT NOT NULL,
     expires DOUBLE PRECISION NOT NULL, commit BIGINT NOT NULL DEFAULT 0);
 """
 
@@ -83,14 +87,29 @@ def rows() -> dict[str, list[Row]]:
         "deliveries": [(*key, *value) for key, value in DELIVERIES.items()],
         "producers": list(PRODUCERS.items()),
         "marks": list(TRANSACTIONS.items()),
-        "lease": [(1, "", "", 0, 17)],
     }
+
+
+def make_sqlite(file: Path) -> None:
+    """Write format 2 as the SQL store did on SQLite."""
+    file.unlink(missing_ok=True)
+    tables = TABLES.replace("BYTEA", "BLOB").replace("key VARCHAR", '"key" VARCHAR').replace("key TEXT", '"key" TEXT')
+    for without_row_numbers in ("links", "deliveries"):
+        before, table, after = tables.partition(f"CREATE TABLE {without_row_numbers} ")
+        tables = before + table + after.replace(";", " WITHOUT ROWID;", 1)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(tables)
+        for name, found in rows().items():
+            places = ",".join("?" * len(found[0]))
+            connection.executemany(f"INSERT INTO {name} VALUES ({places})", found)
+        connection.commit()
 
 
 def make_postgresql(file: Path) -> None:
     """Write format 2 as statements for PostgreSQL."""
-    lines = [TABLES.strip()]
-    for table, found in rows().items():
+    lines = [TABLES.strip(), LEASE.strip()]
+    leased: dict[str, list[Row]] = {**rows(), "lease": [(1, "", "", 0, 17)]}
+    for table, found in leased.items():
         values = ",\n".join("(" + ", ".join(_literal(value) for value in row) + ")" for row in found)
         lines.append(f"INSERT INTO {table} VALUES\n{values};")
     file.write_text("\n".join(lines) + "\n")
@@ -104,4 +123,5 @@ def _literal(value: object) -> str:
 
 
 if __name__ == "__main__":
+    make_sqlite(SQLITE)
     make_postgresql(POSTGRESQL)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from quire.spark.online.broker import BulkAccess, BulkServer
+from quire.spark.online import BulkAccess, BulkServer
 
 
 class Answer(NamedTuple):

@@ -9,9 +9,7 @@ from click.testing import CliRunner
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from quire.spark.pipelines.audit import audit
-from quire.spark.pipelines.audit_alerts import Alerts, Span
-from quire.spark.pipelines.audit_stream import start_audit
+from quire.spark.pipelines.audit import Alerts, Span, audit, start_audit
 from quire.spark.pipelines.ledger import SCHEMA, events
 from tests.spark.ledger_model import Ledger, counts, random_ledger
 from tests.spark.target_broker import TargetBroker

@@ -33,7 +33,7 @@ from quire.errors import (
 )
 from quire.spark.batch_reader import BatchReader, FilteringBatchReader, Task
 from quire.spark.options import Options, Use
-from quire.store.sql import sqlite
+from quire.store import sqlite
 from quire.testing.faults import tear
 from tests.postgresql_server import PostgresqlServer
 from tests.spark.stored import fill, message, opened, remove

@@ -12,8 +12,7 @@ from quire.arrow.lanes import LaneRange
 from quire.cli.api import Login
 from quire.errors import AccessRefused, NotAuthenticated
 from quire.settings import local_token_file
-from quire.spark.online.broker import Broker
-from quire.spark.online.credentials import Credentials
+from quire.spark.online import Broker, Credentials
 from tests.spark.running_broker import RunningBroker, running_broker
 
 pytestmark = pytest.mark.slow

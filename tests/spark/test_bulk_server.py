@@ -18,8 +18,7 @@ from quire.arrow.lanes import COLUMNS, Comparison, Condition, LaneRange
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, QuireError
 from quire.http.bulk.bulk_server import MAX_BODY
-from quire.spark.online.broker import Broker, BulkAccess, BulkServer
-from quire.spark.online.http import answer
+from quire.spark.online import Broker, BulkAccess, BulkServer, answer
 from quire.units import LARGEST
 from tests.postgresql_server import PostgresqlServer
 from tests.spark.running_broker import RunningBroker, running_broker

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from quire.errors import InvalidArgument
-from quire.spark.online.credentials import Credentials
+from quire.spark.online import Credentials
 from quire.spark.options import Options, Use
 
 BROKER = {"broker.url": "https://127.0.0.1:8161", "destination": "orders"}

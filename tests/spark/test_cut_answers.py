@@ -8,8 +8,8 @@ import pytest
 from pyspark import TaskContext
 
 from quire.errors import BrokerUnreachable
+from quire.spark import online as online_module
 from quire.spark.batch_reader import BatchReader
-from quire.spark.online import patience
 from quire.spark.options import Options, Use
 from quire.spark.stream_reader import StreamReader
 from tests.spark.cutting_server import Answer, CuttingServer, Spoil, whole
@@ -31,8 +31,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
 
 @pytest.fixture
 def server(broker: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttingServer]:
-    monkeypatch.setattr(patience, "BACK_OFF", 0.001)
-    monkeypatch.setattr(patience, "LONGEST_BACK_OFF", 0.05)
+    monkeypatch.setattr(online_module, "BACK_OFF", 0.001)
+    monkeypatch.setattr(online_module, "LONGEST_BACK_OFF", 0.05)
     with CuttingServer(broker.url) as server:
         yield server
 

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # everybody calls it so
 
 import quire.spark
-from quire.spark.option_kinds import Headers
-from quire.spark.schema import read_schema
+from quire.spark.batch_reader import read_schema
+from quire.spark.options import Headers
 from quire.testing.faults import tear
 from tests.spark.stored import START, append, fill, message, opened, remove
 

@@ -7,8 +7,18 @@ import pytest
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidArgument
-from quire.spark.option_kinds import EARLIEST, LATEST, ByPartition, Headers, Name, NamePattern, Offsets
-from quire.spark.options import OPTIONS, Options, Use
+from quire.spark.options import (
+    EARLIEST,
+    LATEST,
+    OPTIONS,
+    ByPartition,
+    Headers,
+    Name,
+    NamePattern,
+    Offsets,
+    Options,
+    Use,
+)
 
 STORE = {"store.url": "lmdb:///data"}
 BROKER = {"broker.url": "http://127.0.0.1:8161"}

@@ -16,10 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire.clock import ManualClock
 from quire.errors import InvalidArgument
-from quire.spark.pipelines.archive_directory import ArchiveDirectory, DataFile
-from quire.spark.pipelines.archive_files import Archive
-from quire.spark.pipelines.archive_layout import Layout
-from quire.spark.pipelines.archive_list import ArchiveList
+from quire.spark.pipelines.archive_files import Archive, ArchiveDirectory, ArchiveList, DataFile, Layout
 from quire.spark.pipelines.command import told_by
 from quire.spark.pipelines.place import Place
 from tests.docs.pages import ROOT

@@ -8,10 +8,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from quire.errors import InvalidArgument
-from quire.spark.pipelines import audit_stream
-from quire.spark.pipelines.audit_findings import report
+from quire.spark.pipelines import audit as audit_module
+from quire.spark.pipelines.audit import Seen, report, start_audit, taken_in
 from quire.spark.pipelines.audit_report import PROBLEMS, Expectations, Verdict
-from quire.spark.pipelines.audit_stream import Seen, start_audit, taken_in
 from quire.spark.pipelines.histories import histories
 from quire.spark.pipelines.judgement import COUNTS, Remaining
 from quire.spark.pipelines.ledger import SCHEMA, events
@@ -193,7 +192,7 @@ def test_bit_by_bit_is_the_same_and_a_batch_that_died_does_not_count_twice(
         raise RuntimeError("died between its two writes")
 
     with monkeypatch.context() as patched:
-        patched.setattr(audit_stream, "_seen", die)
+        patched.setattr(audit_module, "_seen", die)
         with pytest.raises(StreamingQueryException, match="died between"):
             take_in()
     assert (tmp_path / "work/histories/batch=0/_SUCCESS").exists()

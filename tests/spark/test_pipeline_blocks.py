@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from quire.ledger_block import SEND, Ids, LedgerEvent, Row, Run, encode_block, ranges_of, rows
-from quire.spark.pipelines.audit_findings import report
+from quire.spark.pipelines.audit import report
 from quire.spark.pipelines.audit_report import Verdict
 from quire.spark.pipelines.histories import histories
-from quire.spark.pipelines.ledger import events
-from quire.spark.pipelines.unpacking import POSITIONS, unpack, unpacked_batches
+from quire.spark.pipelines.ledger import POSITIONS, events, unpack, unpacked_batches
 from tests.spark.message_rows import frame, message
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

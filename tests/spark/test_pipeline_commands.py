@@ -19,9 +19,8 @@ from pyspark.sql import SparkSession
 from quire.cli.main import main
 from quire.errors import SparkEnded
 from quire.spark.pipelines import replay
-from quire.spark.pipelines.command import PipelineCommand
+from quire.spark.pipelines.command import PipelineCommand, live
 from quire.spark.pipelines.ledger import SCHEMA
-from quire.spark.pipelines.live import live
 from quire.spark.pipelines.replay_plan import Plan
 from tests.docs.pages import ROOT
 from tests.spark import stored
@@ -295,7 +294,7 @@ def test_the_progress_of_a_spark_that_has_ended_is_none(monkeypatch: pytest.Monk
     terminal = StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr("quire.spark.pipelines.live.INTERVAL", 0.001)
+    monkeypatch.setattr("quire.spark.pipelines.command.INTERVAL", 0.001)
     with live(spark, "reading"):
         assert asked.wait(20)
 

@@ -9,10 +9,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from quire.broker import dead_letter
-from quire.spark import schema
-from quire.spark.pipelines.letter_destinations import letter_destinations, named_by
-from quire.spark.pipelines.letters import letters
-from quire.spark.pipelines.letters_report import LettersReport, report
+from quire.spark import batch_reader
+from quire.spark.pipelines.letters import LettersReport, letter_destinations, letters, named_by, report
 from quire.spark.pipelines.pages import letters_page
 from quire.spark.pipelines.place import Place
 from tests.spark.message_rows import FIRST, frame, message
@@ -134,4 +132,4 @@ def test_no_dead_letters_make_a_page_too(spark: SparkSession) -> None:
 
 
 def test_the_headers_are_those_of_the_broker() -> None:
-    assert (schema.CAUSE, schema.ORIGIN) == (dead_letter.CAUSE, dead_letter.ORIGIN)
+    assert (batch_reader.CAUSE, batch_reader.ORIGIN) == (dead_letter.CAUSE, dead_letter.ORIGIN)

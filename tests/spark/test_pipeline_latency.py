@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quire.spark.pipelines.histories import histories
-from quire.spark.pipelines.latency_report import LatencyReport, destinations, report
+from quire.spark.pipelines.latency_measures import LatencyReport, destinations, report
 from quire.spark.pipelines.ledger import events
 from quire.spark.pipelines.pages import latency_page
 from tests.spark.ledger_model import START, Ledger

@@ -8,10 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from quire.spark.pipelines.audit_report import AuditReport
-from quire.spark.pipelines.charts import line_chart
+from quire.spark.pipelines.files import time_text
 from quire.spark.pipelines.judgement import COUNTS, LATENCIES
-from quire.spark.pipelines.pages import audit_page
-from quire.spark.pipelines.printing import time_text
+from quire.spark.pipelines.pages import audit_page, line_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 

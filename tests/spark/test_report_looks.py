@@ -9,9 +9,8 @@ from playwright.sync_api import Browser
 from quire.spark.pipelines.audit_report import AuditReport
 from quire.spark.pipelines.judgement import COUNTS, LATENCIES
 from quire.spark.pipelines.latency_measures import LATENCIES as MEASURES
-from quire.spark.pipelines.latency_measures import PERCENTILES
-from quire.spark.pipelines.latency_report import LatencyReport
-from quire.spark.pipelines.letters_report import LettersReport
+from quire.spark.pipelines.latency_measures import PERCENTILES, LatencyReport
+from quire.spark.pipelines.letters import LettersReport
 from quire.spark.pipelines.pages import audit_page, latency_page, letters_page
 from tests.acceptance.console.chromium import MISSING, PROGRAM, chromium
 

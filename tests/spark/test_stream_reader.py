@@ -15,8 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from quire.clock import ManualClock, SystemClock
 from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, StreamReplaced, UnknownDestination
 from quire.spark.options import Options, Use
-from quire.spark.stream_offsets import GROUP, IDENTITY
-from quire.spark.stream_reader import StreamReader
+from quire.spark.stream_reader import GROUP, IDENTITIES, StreamReader
 from tests.postgresql_server import PostgresqlServer
 from tests.spark.running_broker import RunningBroker, running_broker
 
@@ -416,7 +415,7 @@ def test_a_checkpoint_of_an_older_version_is_read_on_and_learns_which_stream_it_
     done = {GROUP: "job", stream: {"0": 31, "1": 11}}
     learned = latest(source, done)
     assert offsets(learned) == offsets(done)
-    assert learned[IDENTITY].keys() == {stream}
+    assert learned[IDENTITIES].keys() == {stream}
     assert latest(source, learned) is learned
 
 

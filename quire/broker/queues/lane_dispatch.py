@@ -58,10 +58,12 @@ class Withdrawn(Dispatched, Protocol):
     Attributes:
         ledger: where events of its messages are noted; None if its policy does not ask for it.
         dequeued: how many messages were acknowledged.
+        removed: how many messages operators removed, or moved elsewhere.
     """
 
     ledger: DestinationLedger | None
     dequeued: int
+    removed: int
 
     def settle(self, messages: list[Message]) -> None:
         """Messages are done with: they are gone when the open commit is done."""
@@ -97,8 +99,10 @@ class Withdrawal:
         Args:
             by_operator: whether an operator or the retention removes them; if not, the caller says what became of them.
         """
-        if by_operator and self._queue.ledger is not None:
-            self._queue.ledger.removed(messages)
+        if by_operator:
+            self._queue.removed += len(messages)
+            if self._queue.ledger is not None:
+                self._queue.ledger.removed(messages)
         self._queue.settle(messages)
 
     def hide(self, sequences: list[int]) -> list[int]:
@@ -371,7 +375,7 @@ class LaneDispatch:
         "_charge", "_damage", "_handlers", "_redelivery", "awaited", "bytes", "commits", "core", "dead_lettered",
         "depth", "dequeued", "destination", "dispatched", "dispatcher", "enqueued", "expired", "fault", "fault_since",
         "first_expiry", "group_header", "lanes", "ledger", "locator", "max_in_flight", "memory", "paused", "policy",
-        "redelivered", "retry_delays", "subscriptions", "suppressed", "withdrawal",
+        "redelivered", "removed", "retry_delays", "subscriptions", "suppressed", "withdrawal",
     )  # fmt: skip
 
     is_deleted = False
@@ -396,7 +400,7 @@ class LaneDispatch:
         self.fault: StoreError | None = None
         self.fault_since = 0.0
         self.enqueued = self.dequeued = self.dispatched = self.redelivered = self.expired = self.dead_lettered = 0
-        self.suppressed = 0
+        self.suppressed = self.removed = 0
         self.first_expiry = 0
         self.max_in_flight = END
         self.retry_delays: RetryDelays | None = None

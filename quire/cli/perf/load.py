@@ -30,8 +30,7 @@ STAMP_EVERY = 100
 brokers may read equal heads faster."""
 
 _PREFETCH = 1000
-_NOISE = 1 << 20
-"""Bytes of which random bodies are cut: many more than a store compresses at once."""
+_NOISE = 1 << 20  # bytes of which random bodies are cut: many more than a store compresses at once
 
 
 class Target(NamedTuple):
@@ -106,7 +105,6 @@ class Load:
                 yield plain
 
     def subscription(self) -> bytes:
-        """A consumer's SUBSCRIBE frame."""
         return (
             f"SUBSCRIBE\nid:1\ndestination:{self.destination}\nack:{self.ack}\nactivemq.prefetchSize:{_PREFETCH}\n"
             f"prefetch-count:{_PREFETCH}\n{self.subscribe}\n\0"
@@ -141,8 +139,7 @@ SCENARIOS = {
 """The scenarios by name. Messages have 1 KiB and a window of 256 unless the options say otherwise."""
 
 
-ANSWER_LIMIT = 60.0
-"""How long a broker may take for an answer, in seconds."""
+ANSWER_LIMIT = 60.0  # how long a broker may take for an answer, in seconds
 
 _CHUNK = 1 << 20
 
@@ -221,8 +218,7 @@ def refusal(data: bytes) -> QuireError:
 
 _ACK_ID = re.compile(rb"\nack:([^\n\0]*)\n")
 _STAMPED = b"\n\n" + STAMP
-_LOOK_AROUND = 0.01
-"""How often a consumer looks whether others have taken the last message, in seconds."""
+_LOOK_AROUND = 0.01  # how often a consumer looks whether others have taken the last message, in seconds
 
 
 class Slot(ctypes.Structure):

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-LOOK_INTERVAL = 0.02
-"""How often the workers are looked at, in seconds."""
+LOOK_INTERVAL = 0.02  # how often the workers are looked at, in seconds
 
 
 class Counts(NamedTuple):
@@ -35,8 +34,7 @@ class Counts(NamedTuple):
     received: int
 
 
-Tick = Callable[[Counts], None]
-"""Called often while a load is under way."""
+Tick = Callable[[Counts], None]  # called often while a load is under way
 
 
 class Crew:
@@ -74,7 +72,6 @@ class Crew:
 
     @property
     def is_working(self) -> bool:
-        """Whether a worker that was started is not done."""
         return any(process.is_alive() for process in self._processes)
 
     def counts(self) -> Counts:
@@ -216,8 +213,7 @@ def _measure_latency(target: Target, load: Load, tick: Tick) -> Figures:
     return Figures(load.messages, 0, elapsed, rate, rate, rate, percentiles(times))
 
 
-LINE_INTERVAL = 1.0
-"""How far apart plain lines are, in seconds."""
+LINE_INTERVAL = 1.0  # how far apart plain lines are, in seconds
 _BAR_INTERVAL = 0.1
 
 

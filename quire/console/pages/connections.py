@@ -16,28 +16,17 @@ from quire.console.tables import (
     Entry,
     ServerTable,
     Verb,
+    columns_of,
     count_column,
     size_column,
-    span_column,
-    state_column,
     text_column,
 )
+from quire.resources import ConnectedConsumer, Connection, Prepared
 
 
 async def build(page: Page) -> None:
-    """Build the list of connections."""
-    columns = [
-        Column("address", "Address", lambda one: shown.text(one["address"]), is_text=True,
-               link=lambda one: page.link("/consumers", search=one["address"])),
-        text_column("client_id", "Client id"),
-        text_column("protocol", "Protocol"),
-        state_column(_state),
-        count_column("consumers", "Consumers"),
-        count_column("in_flight", "In flight"),
-        span_column("connected", "Connected for", "connected_seconds"),
-        Column("destinations", "Consumes", lambda one: shown.text(", ".join(one["destinations"])), sorts=False,
-               is_text=True),
-    ]  # fmt: skip
+    links = {"address": lambda one: page.link("/consumers", search=one["address"])}
+    columns = columns_of(Connection, links, state=_state)
     with page.frame("Connections", "connections") as head:
         with head:
             link_button(page, "Consumers", "hearing", "/consumers")
@@ -50,12 +39,14 @@ async def build(page: Page) -> None:
 
 
 async def build_consumers(page: Page) -> None:
-    """Build the list of consumers."""
     crumbs = [("Connections", page.link("/connections"))]
+    links = {"destination": lambda one: destination_link(page, one["destination"]) or page.link("/consumers")}
+    consumer = consumer_columns(page)
+    columns = [consumer[0], *columns_of(ConnectedConsumer, links), *consumer[1:]]
     with page.frame("Consumers", "connections", crumbs=crumbs):
         table = ServerTable(
-            page, "consumers", consumer_columns(page, with_destination=True),
-            sort="destination", filters={"slow": "Slow", "full": "No credit", "exclusive": "Exclusive"},
+            page, "consumers", columns, sort="destination",
+            filters={"slow": "Slow", "full": "No credit", "exclusive": "Exclusive"},
             search="Search destinations, connections", empty="No consumer.", entry=flat,
         )  # fmt: skip
         await table.load()
@@ -75,7 +66,6 @@ def _state(connection: Entry) -> tuple[str, Tone]:
 
 
 async def build_schedule(page: Page) -> None:
-    """Build it."""
     columns = [
         text_column("id", "Id"),
         Column("destination", "Destination", lambda one: shown.text(one["destination"]), is_text=True,
@@ -108,19 +98,9 @@ async def _cancel(page: Page, table: CursorTable, entry: Entry) -> None:
 
 
 async def build_transactions(page: Page) -> None:
-    """Build it."""
-    columns = [
-        text_column("xid", "Transaction", sorts=False),
-        text_column("state", "State"),
-        text_column("outcome", "Outcome", sorts=False),
-        span_column("age", "Age", "age_seconds"),
-        count_column("messages", "Messages"),
-        count_column("acknowledgements", "Acknowledgements", sorts=False),
-        size_column("bytes", sorts=False),
-    ]
     with page.frame("Prepared transactions", "transactions"):
         table = ServerTable(
-            page, "transactions", columns, path="/xa", sort="-age", search="Search transactions",
+            page, "transactions", columns_of(Prepared), path="/xa", sort="-age", search="Search transactions",
             filters={"undecided": "Undecided"}, empty="No transaction waits for its outcome.", identity="xid",
         )  # fmt: skip
         if page.may("operate"):

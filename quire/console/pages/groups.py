@@ -6,19 +6,21 @@ from nicegui import ui
 
 from quire.console import shown
 from quire.console.broker_api import path_of
-from quire.console.detail import Action, Detail, FormDialog, Look, Part, action_menu, counted, link_button
+from quire.console.detail import Action, Detail, FormDialog, Look, Part, action_menu, link_button
 from quire.console.elements import Field, Form, Tone, block, notice, say
 from quire.console.page import Page
 from quire.console.tables import (
     Column,
     Entry,
     ServerTable,
-    count_column,
-    rate_column,
-    span_column,
-    state_column,
-    text_column,
-    time_column,
+    columns_of,
+)
+from quire.resources import (
+    ConsumerGroupDetails,
+    ConsumerGroupStatus,
+    GroupMemberInfo,
+    GroupPartitionStatus,
+    GroupRetries,
 )
 
 FIELDS = [
@@ -75,30 +77,12 @@ def _told(effect: dict[str, Any]) -> str:
     )
 
 
-COUNTERS = (
-    "delivered", "acknowledged", "redelivered", "timed_out", "late", "stale", "fenced", "dead_lettered", "lost",
-)  # fmt: skip
-"""What is counted of a group."""
-
-
 async def build_list(page: Page) -> None:
-    """Build the list."""
-    columns = [
-        Column("name", "Group", lambda group: shown.text(group["name"]), is_text=True,
-               link=lambda group: page.link("/group", stream=group["stream"], name=group["name"])),
-        Column("stream", "Stream", lambda group: shown.text(group["stream"]), is_text=True,
-               link=lambda group: page.link("/stream", name=group["stream"])),
-        state_column(_state),
-        count_column("lag", "Lag"),
-        count_column("in_flight", "In flight"),
-        count_column("retries", "Retries"),
-        count_column("members", "Members"),
-        rate_column("in_rate", "In"),
-        rate_column("out_rate", "Out"),
-        span_column("oldest", "Oldest", "oldest_message_age_seconds"),
-        text_column("order", "Order", sorts=False, shown_at_first=False),
-        text_column("strategy", "Strategy", sorts=False, shown_at_first=False),
-    ]  # fmt: skip
+    links = {
+        "stream": lambda group: page.link("/stream", name=group["stream"]),
+        "name": lambda group: page.link("/group", stream=group["stream"], name=group["name"]),
+    }
+    columns = columns_of(ConsumerGroupStatus, links, state=_state)
     with page.frame("Consumer groups", "groups"):
         table = ServerTable(
             page, "groups", columns, search="Search groups",
@@ -109,7 +93,6 @@ async def build_list(page: Page) -> None:
 
 
 async def build(page: Page) -> None:
-    """Build the page of one group."""
     stream, name = page.query.get("stream", ""), page.query.get("name", "")
     path = path_of("groups", stream, name)
     group, may = await page.get(path), await page.rights("stream", stream)
@@ -151,72 +134,19 @@ def _state(group: Entry) -> tuple[str, Tone]:
     return ("lags", "") if group["lag"] else ("up to date", "good")
 
 
-def _wait(entry: Entry) -> str:
-    return shown.words(entry["blocked"]["cause"]) if entry["blocked"] else ""
-
-
-def _partition_columns() -> list[Column]:
-    return [
-        count_column("partition", "Partition"),
-        count_column("lag", "Lag"),
-        count_column("in_flight", "In flight"),
-        Column("owners", "Owners", lambda part: shown.text(", ".join(part["owners"]) or shown.UNKNOWN), is_text=True),
-        count_column("base", "Finished up to"),
-        count_column("end", "End"),
-        count_column("holes", "Holes"),
-        count_column("waiting_retries", "Waiting retries"),
-        count_column("lost", "Lost"),
-        span_column("oldest", "Oldest", "oldest_message_age_seconds"),
-        Column("blocked", "Waits", _wait, is_text=True, tone=lambda part: "warn"),
-    ]
-
-
 def _member_columns() -> list[Column]:
-    return [
-        text_column("id", "Member"),
-        Column("connection", "Connection", lambda one: shown.text(one["connection"] or "awaited"), is_text=True,
-               tone=lambda one: "" if one["connected"] else "warn"),
-        Column("partitions", "Partitions", lambda one: ", ".join(map(str, one["partitions"])), is_text=True),
-        Column("revoking", "Drains", lambda one: ", ".join(map(str, one["revoking"])), is_text=True),
-        count_column("in_flight", "In flight"),
-        count_column("prefetch", "Prefetch"),
-        span_column("timeout", "Consume timeout", "consume_timeout_seconds"),
-        span_column("lease", "First lease ends in", "lease_ends_seconds"),
-        time_column("since", "Since, UTC", "since"),
-    ]  # fmt: skip
-
-
-def _retry_columns() -> list[Column]:
-    return [
-        count_column("depth", "Messages"),
-        count_column("in_flight", "In flight"),
-        count_column("delayed", "Wait for their time"),
-        time_column("next_due", "Next due, UTC", "next_due"),
-        span_column("oldest", "Oldest", "oldest_message_age_seconds"),
-        Column("blocked", "Waits", _wait, is_text=True, tone=lambda lane: "warn"),
-    ]
+    connection = Column("connection", "Connection", lambda one: shown.text(one["connection"] or "awaited"),
+                        is_text=True, tone=lambda one: "" if one["connected"] else "warn")  # fmt: skip
+    return columns_of(GroupMemberInfo, own={"connection": connection})
 
 
 def _look() -> Look:
     return Look(
-        of="group", state=_state,
-        tiles={
-            "Lag": counted("lag"), "In flight": counted("in_flight"), "Retries": counted("retries"),
-            "Members": counted("connected"), "Oldest message": counted("oldest_message_age_seconds", shown.span),
-        },
-        facts={
-            "Mode": counted("mode", shown.text), "Order": counted("order", shown.text),
-            "Strategy": counted("strategy", shown.text), "Epoch": counted("epoch"),
-            "Selector": counted("selector", shown.text), "Started at": counted("start", shown.text),
-            "Created, UTC": counted("created", shown.time),
-        } | {
-            shown.words(key).capitalize(): lambda group, key=key: shown.number(group["counters"][key])
-            for key in COUNTERS
-        },
+        ConsumerGroupDetails, of="group", state=_state,
         parts=[
-            Part("Partitions", _partition_columns(), lambda group: group["partition_states"]),
+            Part("Partitions", columns_of(GroupPartitionStatus), lambda group: group["partition_states"]),
             Part("Members", _member_columns(), lambda group: group["group_members"], "No member."),
-            Part("Retries", _retry_columns(), lambda group: [group["retry_lane"]] if group["retry_lane"] else [],
-                 "Failed messages wait in place."),
+            Part("Retries", columns_of(GroupRetries),
+                 lambda group: [group["retry_lane"]] if group["retry_lane"] else [], "Failed messages wait in place."),
         ],
     )  # fmt: skip

@@ -12,15 +12,11 @@ from quire.console.elements import BodyView, Facts, Field, Form, block, confirm,
 from quire.console.page import Page
 from quire.console.tables import Column, CursorTable, Entry, LocalTable, count_column, size_column, text_column
 
-CAUSE = "dlqDeliveryFailureCause"
-"""The header of a dead letter that says why it is one."""
-
-PREVIEW = 160
-"""How many bytes of each body are asked for."""
+CAUSE = "dlqDeliveryFailureCause"  # the header of a dead letter that says why it is one
+PREVIEW = 160  # how many bytes of each body are asked for
 
 
 async def build(page: Page) -> None:
-    """Build it."""
     place = Place(page)
     with page.frame("Messages", place.here, crumbs=place.crumbs) as head:
         with head:
@@ -59,7 +55,6 @@ class Place:
             self.crumbs = [("Queues", page.link("/queues")), (shown_name, page.link("/queue", name=self.name))]
 
     def link(self, page: Page, at: object) -> str:
-        """The page about one message."""
         return page.link("/message", kind=self.kind, name=self.name, of=self.of, at=at)
 
 
@@ -79,7 +74,6 @@ class _Search:
             ui.button("Search", icon="search", on_click=self._search).props("dense outline").classes("act")
 
     def use(self, table: CursorTable) -> None:
-        """The table that shows what is found."""
         self._table = table
         self._table.query["preview"] = PREVIEW
         self._apply()
@@ -148,7 +142,6 @@ async def _move(page: Page, place: Place, table: CursorTable, entry: Entry) -> N
 
 
 async def build_message(page: Page) -> None:
-    """Build the page of one message."""
     place, at = Place(page), page.query.get("at", "")
     message = await page.get(f"{place.path}{path_of(at)}")
     crumbs = [*place.crumbs, ("Messages", page.link("/messages", kind=place.kind, name=place.name, of=place.of))]
@@ -223,7 +216,6 @@ FIELDS = [
 
 
 async def build_send(page: Page) -> None:
-    """Build it."""
     kind, name = page.query.get("kind", "queue"), page.query.get("name", "")
     kind = kind if kind in KINDS else "queue"
     crumbs = [

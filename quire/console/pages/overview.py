@@ -8,26 +8,16 @@ from quire.console import shown
 from quire.console.elements import AGE, DEPTH, IN, OUT, Facts, Tiles, Tone, block, say
 from quire.console.page import Page, subject_link
 from quire.console.plot import Line, Plots
-from quire.console.tables import Column, LocalTable, span_column
+from quire.console.tables import LocalTable, columns_of
+from quire.resources import HeldProducer
 
-REFRESH = 2.0
-"""How often the numbers are asked for, in seconds."""
-
-NEAR = 0.9
-"""From this part of a limit on, its use is shown as a trouble."""
+REFRESH = 2.0  # how often the numbers are asked for, in seconds
+NEAR = 0.9  # from this part of a limit on, its use is shown as a trouble
 
 PLOTS = [
     ("Messages per second", [Line("in", "in", IN), Line("out", "out", OUT)]),
     ("Messages waiting", [Line("depth", "messages", DEPTH)]),
     ("Age of the oldest message, seconds", [Line("oldest", "seconds", AGE)]),
-]
-
-HELD = [
-    Column("connection", "Connection", lambda held: shown.text(held["connection"]), is_text=True),
-    Column("destination", "Destination", lambda held: shown.text(held["destination"]), is_text=True),
-    Column("cause", "Cause", lambda held: shown.words(held["cause"]), is_text=True),
-    span_column("age", "Held for", "age_seconds"),
-    span_column("limit", "At most", "limit_seconds"),
 ]
 
 
@@ -54,7 +44,7 @@ class _Overview:
             self.attention = block("")
         self.plots = Plots(page, "broker", None, PLOTS)
         self.held_title = say("Producers held", "h2", "bare")
-        self.held = LocalTable(HELD, "None.")
+        self.held = LocalTable(columns_of(HeldProducer), "None.")
         with block("card"):
             say("Broker", "h2")
             self.facts = Facts(
@@ -64,7 +54,6 @@ class _Overview:
             )  # fmt: skip
 
     def show(self, now: dict[str, Any]) -> None:
-        """Show the numbers of now."""
         tiles, oldest = self.tiles, now["oldest"]
         tiles.show("Rate in", shown.rate(now["in_rate"]))
         tiles.show("Rate out", shown.rate(now["out_rate"]))

@@ -1,26 +1,24 @@
 """The queues, and one of them; the columns of consumers and the buttons of destinations, wherever they are shown."""
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from nicegui import ui
 
 from quire.console import shown
 from quire.console.broker_api import path_of
-from quire.console.detail import Action, Detail, FormDialog, Look, Part, action_menu, counted, link_button
+from quire.console.detail import Action, Detail, FormDialog, Look, Part, action_menu, link_button
 from quire.console.elements import Field, Form, Tone
-from quire.console.page import Page, destination_link, queue_link
+from quire.console.page import Page, queue_link
 from quire.console.tables import (
     Column,
     Entry,
     ServerTable,
-    count_column,
-    rate_column,
-    size_column,
-    span_column,
+    columns_of,
     state_column,
-    text_column,
 )
+from quire.resources import Consumer, QueueStatus
 
 
 def create_button(page: Page, kind: str) -> None:
@@ -48,7 +46,6 @@ def send_button(page: Page, kind: str, name: str, may: Collection[str]) -> None:
 
 
 def delete_action(kind: str, name: str, what_goes: str) -> Action:
-    """Deletes the destination, by force."""
     effect, path = f"messages are removed for good, {what_goes}", path_of(f"{kind}s", name)
     return Action("Delete", f"{kind} {shown.text(name, 60)}", "DELETE", path, effect, query={"force": True})
 
@@ -66,30 +63,7 @@ FILTERS = {
 }  # fmt: skip
 
 
-def columns(page: Page) -> list[Column]:
-    """The columns of queues."""
-    return [
-        Column("name", "Name", lambda queue: shown.text(queue["name"]), is_text=True,
-               link=lambda queue: queue_link(page, queue)),
-        state_column(state),
-        count_column("depth", "Messages"),
-        count_column("in_flight", "In flight"),
-        count_column("consumers", "Consumers"),
-        rate_column("in_rate", "In"),
-        rate_column("out_rate", "Out"),
-        span_column("oldest", "Oldest", "oldest_message_age_seconds"),
-        size_column("bytes", shown_at_first=False),
-        count_column("enqueued", "Enqueued", shown_at_first=False),
-        count_column("dequeued", "Dequeued", shown_at_first=False),
-        count_column("redelivered", "Redelivered", shown_at_first=False),
-        count_column("expired", "Expired", shown_at_first=False),
-        count_column("dead_lettered", "Dead-lettered", shown_at_first=False),
-        count_column("suppressed", "Duplicates suppressed", shown_at_first=False),
-    ]  # fmt: skip
-
-
 def state(queue: Entry) -> tuple[str, Tone]:
-    """How a queue is, in a word or two, and what that means."""
     if queue["paused"]:
         return "paused", "warn"
     if queue["producers_held"]:
@@ -104,45 +78,23 @@ def state(queue: Entry) -> tuple[str, Tone]:
 
 
 async def build_list(page: Page) -> None:
-    """Build it."""
     with page.frame("Queues", "queues") as head:
         with head:
             create_button(page, "queue")
         table = ServerTable(
-            page, "queues", columns(page), filters=FILTERS, search="Search queues",
-            empty="No queue. Sending to one creates it.",
+            page, "queues", columns_of(QueueStatus, {"name": partial(queue_link, page)}, state=state),
+            filters=FILTERS, search="Search queues", empty="No queue. Sending to one creates it.",
         )  # fmt: skip
         await table.load()
 
 
-HARMLESS = {"nothing-waits", "no-pull", "stand-by"}
-"""Causes that are as they should be."""
+HARMLESS = {"nothing-waits", "no-pull", "stand-by"}  # causes that are as they should be
 
 
-def consumer_columns(page: Page, *, with_destination: bool) -> list[Column]:
+def consumer_columns(page: Page) -> list[Column]:
     """The columns: who it is, how much it has, and why it gets nothing now."""
-    columns = [
-        Column("connection", "Connection", lambda consumer: shown.text(consumer["connection"]), is_text=True,
-               link=lambda consumer: page.link("/connections", search=consumer["connection"])),
-        text_column("id", "Consumer", sorts=False),
-        state_column(_consumer_state, "waits"),
-        count_column("in_flight", "In flight"),
-        count_column("prefetch", "Prefetch"),
-        text_column("ack", "Acknowledges", sorts=False),
-        text_column("selector", "Selector", sorts=False),
-        count_column("priority", "Priority", sorts=False, shown_at_first=False),
-        Column("exclusive", "Exclusive", lambda consumer: shown.yes(consumer.get("exclusive")), sorts=False,
-               is_text=True, is_shown=False),
-        Column("slow", "Slow for", lambda consumer: shown.span(consumer.get("slow_seconds")), is_shown=False),
-    ]  # fmt: skip
-    if with_destination:
-        destination = Column(
-            "destination", "Destination", lambda consumer: shown.text(consumer["destination"]), is_text=True,
-            link=lambda consumer: destination_link(page, consumer["destination"]) or page.link("/consumers"),
-        )  # fmt: skip
-        columns.insert(1, destination)
-        columns.insert(1, text_column("client_id", "Client id"))
-    return columns
+    columns = columns_of(Consumer, {"connection": lambda one: page.link("/connections", search=one["connection"])})
+    return [*columns[:2], state_column(_consumer_state, "waits"), *columns[2:]]
 
 
 def _consumer_state(consumer: Entry) -> tuple[str, Tone]:
@@ -161,7 +113,6 @@ SELECTION = (
 
 
 async def build(page: Page) -> None:
-    """Build it."""
     name = page.query.get("name", "")
     path = path_of("queues", name)
     queue, may = await page.get(path), await page.rights("queue", name)
@@ -184,40 +135,15 @@ def _after(page: Page, detail: Detail, action: Action) -> Any:
 
 def _look(page: Page) -> Look:
     return Look(
-        of="queue", state=state, why=_why,
-        tiles={
-            "Messages": counted("depth"), "In flight": counted("in_flight"),
-            "Rate in": counted("in_rate", shown.rate), "Rate out": counted("out_rate", shown.rate),
-            "Oldest message": counted("oldest_message_age_seconds", shown.span),
-            "Consumers": counted("consumers"),
-        },
-        facts={
-            "Size": counted("bytes", shown.size), "In memory": counted("resident_bytes", shown.size),
-            "Lanes": counted("lanes"), "Enqueued": counted("enqueued"),
-            "Dequeued": counted("dequeued"), "Dispatched": counted("dispatched"),
-            "Redelivered": counted("redelivered"), "Expired": counted("expired"),
-            "Dead-lettered": lambda queue: (
-                shown.number(queue["dead_lettered"]), "warn" if queue["dead_lettered"] else ""
-            ),
-            "Duplicates suppressed": counted("suppressed"),
-            "Slow consumers": lambda queue: (
-                shown.number(queue["slow_consumers"]), "warn" if queue["slow_consumers"] else ""
-            ),
-            "Message groups": counted("groups"),
-            "Parked for consumers": counted("parked_for_consumers"),
-            "Parked for groups": counted("parked_for_groups"),
-            "Waiting for redelivery": counted("delayed"),
-            "Next redelivery": counted("next_due", shown.time),
-        },
+        QueueStatus, of="queue", state=state, why=_why,
         parts=[
-            Part("Consumers", consumer_columns(page, with_destination=False), lambda queue: queue["subscriptions"],
+            Part("Consumers", consumer_columns(page), lambda queue: queue["subscriptions"],
                  "No consumer.")
         ],
     )  # fmt: skip
 
 
 def _why(queue: dict[str, Any]) -> str:
-    """Why messages or producers wait, in words."""
     parts = []
     if blocked := queue["blocked"]:
         parts.append(f"Messages wait: {shown.words(blocked['cause'])}, for {shown.span(blocked.get('age_seconds'))}.")
@@ -229,7 +155,6 @@ def _why(queue: dict[str, Any]) -> str:
 
 
 def _actions(name: str, path: str) -> list[Action]:
-    """What goes in two steps."""
     subject = f"queue {shown.text(name, 60)}"
     to = Field("to", "To", hint="A queue, or topic://NAME", is_required=True)
     back = Field("to", "To", hint="Empty: the destination that each came from")

@@ -13,8 +13,7 @@ from quire.console.tables import Column, Entry, LocalTable, count_column, text_c
 
 REFRESH = 5.0
 
-NEAR = 0.9
-"""From this part of its limit on, the size is shown as a trouble."""
+NEAR = 0.9  # from this part of its limit on, the size is shown as a trouble
 
 FACTS = [
     "URL", "Format", "Synced", "Accepts writes", "Commits", "Failed commits", "Lanes", "Destinations",
@@ -23,7 +22,6 @@ FACTS = [
 
 
 async def build(page: Page) -> None:
-    """Build it."""
     store, operations = await page.get("/store"), await page.get("/operations")
     with page.frame("Store", "store") as head:
         view = _Store(page)
@@ -51,7 +49,6 @@ class _Store:
             )
 
     def show(self, store: dict[str, Any]) -> None:
-        """Show how it is now."""
         self._failure.set_visibility(bool(store["error"]))
         if store["error"]:
             self._failure.clear()
@@ -79,7 +76,6 @@ class _Store:
         })  # fmt: skip
 
     def show_operations(self, answer: dict[str, Any]) -> None:
-        """Show what runs in the background."""
         self._operations.show(answer["operations"])
 
     async def verify(self) -> None:
@@ -92,7 +88,6 @@ class _Store:
 
 
 def _verified(verified: dict[str, Any] | None) -> tuple[str, Tone] | str:
-    """When the store was verified last, and what was found."""
     if verified is None:
         return "not since the start"
     findings = verified["findings"]
@@ -127,7 +122,6 @@ _TONES: dict[str, Tone] = {"warning": "warn", "error": "bad"}
 
 
 async def build_log(page: Page) -> None:
-    """Build it."""
     log = await page.get("/log", limit=LIMIT)
     with page.frame("Log", "log"):
         view = _Log(page)
@@ -138,8 +132,7 @@ async def build_log(page: Page) -> None:
 class _Log:
     """The events, the newest first."""
 
-    MOST = 300
-    """How many events are shown."""
+    MOST = 300  # how many events are shown
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -162,7 +155,6 @@ class _Log:
         self._table = LocalTable(columns, "No event.", "number")
 
     def show(self, log: dict[str, Any]) -> None:
-        """Show the events that there are now."""
         self._events = log["events"]
         self._filter()
 
@@ -192,7 +184,6 @@ KINDS = ["queue", "topic", "stream"]
 
 
 async def build_policies(page: Page) -> None:
-    """Build it."""
     kind, name = page.query.get("kind", "queue"), page.query.get("name", "")
     kind = kind if kind in KINDS else "queue"
     with page.frame("Policies", "policies"):

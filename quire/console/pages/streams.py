@@ -6,7 +6,7 @@ from nicegui import ui
 
 from quire.console import shown
 from quire.console.broker_api import path_of
-from quire.console.detail import Detail, FormDialog, Look, Part, action_menu, counted
+from quire.console.detail import Detail, FormDialog, Look, Part, action_menu
 from quire.console.elements import Field, Form, Tone
 from quire.console.page import Page
 from quire.console.pages.queues import context_buttons, create_button, delete_action, send_button
@@ -14,36 +14,13 @@ from quire.console.tables import (
     Column,
     Entry,
     ServerTable,
-    count_column,
-    rate_column,
-    size_column,
-    text_column,
-    time_column,
+    columns_of,
 )
-
-POLICY = (
-    "partition_key_header", "retention_time", "retention_bytes", "retention_groups_done", "consume_timeout", "retry",
-    "retry_maximum", "rebalance_strategy", "member_grace",
-)  # fmt: skip
-"""What is shown of a stream's policy."""
+from quire.resources import PartitionStatus, StreamDetails, StreamGroup, StreamPin, StreamStatus
 
 
 async def build_list(page: Page) -> None:
-    """Build the list."""
-    columns = [
-        Column("name", "Name", lambda stream: shown.text(stream["name"]), is_text=True,
-               link=lambda stream: page.link("/stream", name=stream["name"])),
-        count_column("records", "Messages"),
-        size_column("bytes"),
-        count_column("partitions", "Partitions"),
-        count_column("groups", "Groups"),
-        count_column("members", "Members"),
-        rate_column("in_rate", "In"),
-        rate_column("out_rate", "Out"),
-        count_column("appended", "Appended"),
-        count_column("readers", "Readers", shown_at_first=False, sorts=False),
-        count_column("pins", "Pins", shown_at_first=False, sorts=False),
-    ]  # fmt: skip
+    columns = columns_of(StreamStatus, {"name": lambda stream: page.link("/stream", name=stream["name"])})
     with page.frame("Streams", "streams") as head:
         with head:
             create_button(page, "stream")
@@ -55,7 +32,6 @@ async def build_list(page: Page) -> None:
 
 
 async def build(page: Page) -> None:
-    """Build the page of one stream."""
     name = page.query.get("name", "")
     path = path_of("streams", name)
     stream, may = await page.get(path), await page.rights("stream", name)
@@ -88,48 +64,21 @@ def _partition_columns(page: Page, name: str, *, can_read: bool) -> list[Column]
     def messages(part: Entry) -> str:
         return page.link("/messages", kind="stream", name=name, of=part["partition"])
 
-    return [
-        Column("partition", "Partition", lambda part: shown.number(part["partition"]),
-               link=messages if can_read else None),
-        count_column("records", "Messages"),
-        size_column("bytes"),
-        count_column("earliest", "Earliest offset"),
-        count_column("end", "End"),
-        count_column("gaps", "Gaps"),
-        time_column("oldest", "Oldest, UTC", "oldest_timestamp"),
-        time_column("newest", "Newest, UTC", "newest_timestamp"),
-    ]  # fmt: skip
-
-
-def _group_columns(page: Page, name: str) -> list[Column]:
-    return [
-        Column("name", "Group", lambda group: shown.text(group["name"]), is_text=True,
-               link=lambda group: page.link("/group", stream=name, name=group["name"])),
-        text_column("order", "Order"),
-        count_column("members", "Members"),
-        count_column("lag", "Lag"),
-        count_column("in_flight", "In flight"),
-        count_column("retries", "Retries"),
-    ]  # fmt: skip
+    return columns_of(PartitionStatus, {"partition": messages} if can_read else {})
 
 
 def _look(page: Page, name: str, *, can_read: bool) -> Look:
-    pins = [text_column("name", "Pin"), time_column("until", "Until, UTC", "until")]
+    groups = columns_of(StreamGroup, {"name": lambda group: page.link("/group", stream=name, name=group["name"])})
     return Look(
-        of="stream", state=_state,
+        StreamDetails, of="stream", state=_state,
         tiles={
-            "Messages": counted("records"), "Size": counted("bytes", shown.size), "Appended": counted("appended"),
             "Partitions": lambda stream: shown.number(len(stream["partitions"])),
-            "Groups": lambda stream: shown.number(len(stream["groups"])), "Readers": counted("readers"),
-        },
-        facts={"In memory": counted("resident_bytes", shown.size)} | {
-            shown.words(key).capitalize(): lambda stream, key=key: shown.text(stream["policy"].get(key))
-            for key in POLICY
+            "Groups": lambda stream: shown.number(len(stream["groups"])),
         },
         parts=[
             Part("Partitions", _partition_columns(page, name, can_read=can_read), lambda stream: stream["partitions"]),
-            Part("Consumer groups", _group_columns(page, name), lambda stream: stream["groups"], "No group."),
-            Part("Pins", pins, lambda stream: stream["pins"], "No pin."),
+            Part("Consumer groups", groups, lambda stream: stream["groups"], "No group."),
+            Part("Pins", columns_of(StreamPin), lambda stream: stream["pins"], "No pin."),
         ],
     )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 from quire.console import shown
 from quire.console.broker_api import path_of
-from quire.console.detail import Action, Detail, Look, Part, action_menu, counted, link_button
+from quire.console.detail import Action, Detail, Look, Part, action_menu, link_button
 from quire.console.elements import Tone
 from quire.console.page import Page
 from quire.console.pages.queues import (
@@ -17,32 +17,14 @@ from quire.console.tables import (
     Column,
     Entry,
     ServerTable,
-    count_column,
-    rate_column,
-    size_column,
-    span_column,
-    state_column,
-    text_column,
+    columns_of,
 )
+from quire.resources import DurableStatus, TopicStatus, TopicSubscriptionStatus
 
 
 async def build_list(page: Page) -> None:
-    """Build the list."""
-    columns = [
-        Column("name", "Name", lambda topic: shown.text(topic["name"]), is_text=True,
-               link=lambda topic: page.link("/topic", name=topic["name"])),
-        state_column(_state),
-        count_column("consumers", "Consumers"),
-        count_column("durables", "Durables"),
-        count_column("backlog", "Backlog"),
-        count_column("pending", "Pending"),
-        rate_column("in_rate", "In"),
-        rate_column("out_rate", "Out"),
-        count_column("depth", "Stored"),
-        size_column("bytes", shown_at_first=False),
-        count_column("enqueued", "Enqueued", shown_at_first=False),
-        count_column("dispatched", "Dispatched", shown_at_first=False),
-    ]  # fmt: skip
+    links = {"name": lambda topic: page.link("/topic", name=topic["name"])}
+    columns = columns_of(TopicStatus, links, state=_state)
     with page.frame("Topics", "topics") as head:
         with head:
             create_button(page, "topic")
@@ -55,7 +37,6 @@ async def build_list(page: Page) -> None:
 
 
 async def build(page: Page) -> None:
-    """Build the page of one topic."""
     name = page.query.get("name", "")
     path = path_of("topics", name)
     topic, may = await page.get(path), await page.rights("topic", name)
@@ -85,58 +66,25 @@ def _subscription(page: Page, subscription: Entry) -> str:
 
 
 def _look(page: Page) -> Look:
-    columns = [
-        Column("name", "Subscription", lambda one: shown.text(one["name"] or one["id"]), is_text=True,
-               link=lambda one: _subscription(page, one)),
-        text_column("client_id", "Client id"),
-        Column("connection", "Connection", lambda one: shown.text(one["connection"] or "offline"), is_text=True),
-        text_column("selector", "Selector"),
-        count_column("in_flight", "In flight"),
-        count_column("prefetch", "Prefetch"),
-        count_column("pending", "Pending"),
-        count_column("discarded", "Discarded"),
-        Column("slow", "Slow for", lambda one: shown.span(one["slow_seconds"]),
-               tone=lambda one: "warn" if one["slow_seconds"] is not None else ""),
-    ]  # fmt: skip
+    own = {
+        "name": Column("name", "Subscription", lambda one: shown.text(one["name"] or one["id"]), is_text=True,
+                       link=lambda one: _subscription(page, one)),
+        "connection": Column("connection", "Connection", lambda one: shown.text(one["connection"] or "offline"),
+                             is_text=True),
+    }  # fmt: skip
+    columns = columns_of(TopicSubscriptionStatus, own=own)
     return Look(
-        of="topic", state=_state,
-        tiles={
-            "Rate in": counted("in_rate", shown.rate), "Rate out": counted("out_rate", shown.rate),
-            "Consumers": counted("consumers"), "Durable subscriptions": counted("durables"),
-            "Backlog": counted("backlog"), "Pending": counted("pending"),
-        },
-        facts={
-            "Stored": counted("depth"), "Size": counted("bytes", shown.size),
-            "In memory": counted("resident_bytes", shown.size), "Enqueued": counted("enqueued"),
-            "Dispatched": counted("dispatched"), "Dequeued": counted("dequeued"),
-            "Redelivered": counted("redelivered"), "Expired": counted("expired"),
-            "Dead-lettered": counted("dead_lettered"), "Duplicates suppressed": counted("suppressed"),
-            "Discarded, pending limit": counted("discarded_for_pending_limit"),
-            "Discarded, no memory": counted("discarded_for_memory_limit"),
-            "Offline durables": counted("offline_durables"),
-        },
+        TopicStatus, of="topic", state=_state,
         parts=[Part("Subscriptions", columns, lambda topic: topic["subscriptions"], "No subscription.")],
     )  # fmt: skip
 
 
 async def build_durables(page: Page) -> None:
-    """Build the list."""
-    columns = [
-        Column("name", "Name", lambda durable: shown.text(durable["name"]), is_text=True,
-               link=lambda durable: page.link("/durable", client=durable["client_id"], name=durable["name"])),
-        text_column("client_id", "Client id"),
-        Column("topic", "Topic", lambda durable: shown.text(durable["topic"]), is_text=True,
-               link=lambda durable: page.link("/topic", name=durable["topic"])),
-        state_column(_durable_state),
-        count_column("depth", "Backlog"),
-        count_column("in_flight", "In flight"),
-        rate_column("in_rate", "In"),
-        rate_column("out_rate", "Out"),
-        span_column("oldest", "Oldest", "oldest_message_age_seconds"),
-        size_column("bytes", shown_at_first=False),
-        count_column("enqueued", "Enqueued", shown_at_first=False),
-        count_column("dequeued", "Dequeued", shown_at_first=False),
-    ]  # fmt: skip
+    links = {
+        "name": lambda durable: page.link("/durable", client=durable["client_id"], name=durable["name"]),
+        "topic": lambda durable: page.link("/topic", name=durable["topic"]),
+    }
+    columns = columns_of(DurableStatus, links, state=_durable_state)
     with page.frame("Durable subscriptions", "durables"):
         table = ServerTable(
             page, "durables", columns, search="Search subscriptions",
@@ -147,7 +95,6 @@ async def build_durables(page: Page) -> None:
 
 
 async def build_durable(page: Page) -> None:
-    """Build the page of one durable subscription."""
     client, name = page.query.get("client", ""), page.query.get("name", "")
     path = path_of("durables", client, name)
     durable = await page.get(path)
@@ -178,26 +125,9 @@ def _durable_state(durable: Entry) -> tuple[str, Tone]:
 
 def _durable_look(page: Page) -> Look:
     return Look(
-        of="durable", state=_durable_state,
-        tiles={
-            "Backlog": counted("depth"), "In flight": counted("in_flight"),
-            "Rate in": counted("in_rate", shown.rate), "Rate out": counted("out_rate", shown.rate),
-            "Oldest message": counted("oldest_message_age_seconds", shown.span),
-            "Offline for": counted("offline_seconds", shown.span),
-        },
-        facts={
-            "Client id": counted("client_id", shown.text), "Topic": counted("topic", shown.text),
-            "Selector": counted("selector", shown.text), "Ignores its own messages": counted("no_local", shown.yes),
-            "Size": counted("bytes", shown.size), "In memory": counted("resident_bytes", shown.size),
-            "Holes in its ack set": counted("holes"),
-            "Waiting for redelivery": counted("delayed"),
-            "Enqueued": counted("enqueued"), "Dequeued": counted("dequeued"),
-            "Dispatched": counted("dispatched"), "Redelivered": counted("redelivered"),
-            "Expired": counted("expired"), "Dead-lettered": counted("dead_lettered"),
-            "Duplicates suppressed": counted("suppressed"),
-        },
+        DurableStatus, of="durable", state=_durable_state,
         parts=[
-            Part("Consumer", consumer_columns(page, with_destination=False), lambda durable: durable["consumers"],
+            Part("Consumer", consumer_columns(page), lambda durable: durable["consumers"],
                  "Offline.")
         ],
     )  # fmt: skip

@@ -16,7 +16,6 @@ LIMITS = [20, 40, 80, 200]
 
 
 async def build(page: Page) -> None:
-    """Build it."""
     query: dict[str, object] = {"focus": page.query.get("focus") or None, "limit": _limit(page.query.get("limit"))}
     topology = await page.get("/topology", **query)
     with page.frame("Topology", "topology"):
@@ -111,7 +110,6 @@ class _Topology:
         return None if node is None else node_link(self._page, node)
 
     def _clicked(self, event: EChartPointClickEventArguments) -> None:
-        """Go to what was clicked."""
         if event.data_type == "node" and 0 <= event.data_index < len(self._nodes):
             link = node_link(self._page, self._nodes[event.data_index])
             if link:
@@ -119,7 +117,6 @@ class _Topology:
 
 
 def node_link(page: Page, node: Entry) -> str | None:
-    """The page about a node."""
     kind, name = node["kind"], node["name"]
     if kind in ("producer", "consumer") and name:
         return page.link("/connections", search=name)

@@ -44,7 +44,6 @@ def _words(entry: Entry, key: str) -> str:
 
 
 async def build_users(page: Page) -> None:
-    """Build the page of users."""
     columns = [
         text_column("name", "User"),
         Column("roles", "Roles", lambda user: _words(user, "roles"), is_text=True),
@@ -121,7 +120,6 @@ def _new_button(label: str, opened: Any) -> None:
 
 
 async def build_rules(page: Page) -> None:
-    """Build the page of access rules."""
     columns = [
         text_column("subject", "Who"),
         Column("effect", "Effect", lambda rule: rule["effect"], is_text=True,
@@ -187,7 +185,6 @@ class _RuleCheck:
 
 
 async def build_tokens(page: Page) -> None:
-    """Build the page of tokens."""
     columns = [
         text_column("id", "Token"),
         text_column("owner", "User"),

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 NICENESS = 15
 """How much it gives way to others (nice(2)): where all processors are busy, it gets about a thirtieth of one."""
 
-CHECK_PERIOD = 1.0
-"""How often it looks whether it is idle, and at time limits, in seconds."""
+CHECK_PERIOD = 1.0  # how often it looks whether it is idle, and at time limits, in seconds
 
 
 def main() -> int:

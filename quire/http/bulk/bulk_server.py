@@ -36,16 +36,12 @@ from quire.units import LARGEST
 MAX_READS = 16
 """How many reads go on at once; others wait for their turn. Each takes about 20 MB of memory, however slow it is."""
 
-END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
-"""What ends an Arrow IPC stream."""
-
-MAX_BODY = 1 << 20
-"""How large the body of a request may be, in bytes: columns and conditions."""
+END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"  # what ends an Arrow IPC stream
+MAX_BODY = 1 << 20  # how large the body of a request may be, in bytes: columns and conditions
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
 
-PIECE = 1 << 18
-"""How many bytes are handed to the connection at once: so much of an answer may wait there."""
+PIECE = 1 << 18  # how many bytes are handed to the connection at once: so much of an answer may wait there
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -184,7 +180,6 @@ class BulkServer:
         yield END_OF_STREAM + msgspec.json.encode(Trailer(failure))
 
     def _reader(self, request: Request) -> str:
-        """Who asks."""
         return self._rights.reader_of(request.query_params.get("token", ""))
 
     async def _check(self, reader: str, lane: int) -> bool:
@@ -227,7 +222,6 @@ def _query(request: Request, kind: type[Query]) -> Query:
 
 
 async def _body(request: Request) -> bytearray:
-    """What is asked for."""
     body = bytearray()
     async for part in request.stream():
         body += part

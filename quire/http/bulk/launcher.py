@@ -16,14 +16,9 @@ from quire.logs import event
 from quire.server.child_environment import child_environment
 from quire.settings import Settings, split_address
 
-START_LIMIT = 30.0
-"""How long the start of a process may take, in seconds."""
-
-MAX_LINE = 4 << 20
-"""How long a line of a process may be, in bytes: a question with the longest names fits."""
-
-STOP_LIMIT = 5.0
-"""How long its end may take; then it is killed."""
+START_LIMIT = 30.0  # how long the start of a process may take, in seconds
+MAX_LINE = 4 << 20  # how long a line of a process may be, in bytes: a question with the longest names fits
+STOP_LIMIT = 5.0  # how long its end may take; then it is killed
 
 
 class BulkProcess:
@@ -109,11 +104,7 @@ class BulkProcess:
 
 
 class Launcher:
-    """The bulk server of one broker: some processes, each of which can answer everything.
-
-    Attributes:
-        readers: who may read.
-    """
+    """The bulk server of one broker: some processes, each of which can answer everything."""
 
     def __init__(self, store: str, settings: Settings) -> None:
         self.readers = Readers()

@@ -60,12 +60,10 @@ class RightsChanged(msgspec.Struct, frozen=True, tag=True):
     """The broker's users, rules or tokens have changed."""
 
 
-News = Reply | TlsRead | RightsChanged
-"""What the broker says after its instructions."""
+News = Reply | TlsRead | RightsChanged  # what the broker says after its instructions
 
 
-MAX_READERS = 1000
-"""How many readers are remembered; one that is forgotten asks for a token again."""
+MAX_READERS = 1000  # how many readers are remembered; one that is forgotten asks for a token again
 
 
 class Readers:
@@ -113,11 +111,8 @@ def signed(secret: str, number: str) -> str:
     return f"{number}.{hmac.digest(secret.encode(), number.encode(), 'sha256').hex()}"
 
 
-AT_ONCE = 500
-"""About how many destinations the broker is asked at once: it decides on them in a few milliseconds."""
-
-MAX_KNOWN = 200_000
-"""How many answers are remembered; with more the memory begins anew."""
+AT_ONCE = 500  # about how many destinations the broker is asked at once: it decides on them in a few milliseconds
+MAX_KNOWN = 200_000  # how many answers are remembered; with more the memory begins anew
 
 
 class UnknownReader(Exception):
@@ -128,7 +123,6 @@ class Rights:
     """What each reader may read.
 
     Args:
-        secret: what signs the tokens.
         ask: puts a question to the broker, which answers by ``answered``.
 
     Attributes:

@@ -3,12 +3,12 @@
 from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, func, inspect, select, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
-from quire.errors import StoreError, StoreLocked
-from quire.migrations.sql.sql_migration import SqlMigration
-from quire.store.format import POSTGRESQL_FORMAT
+from quire.errors import StoreError, StoreLocked, StoreUnreachable
+from quire.migrations.sql.sql_migration import SqlMigration, read_format
+from quire.store.format import SQL_FORMAT
 from quire.store.postgresql.database import Database, kind_of
 
 _NO_PART = {"lease", "owner"}
@@ -22,10 +22,23 @@ class PostgresqlMigration(SqlMigration):
 
     def __init__(self, url: str) -> None:
         engine = Database(url).engine()
-        super().__init__(engine, engine, urlsplit(url).path.strip("/"), POSTGRESQL_FORMAT)
+        super().__init__(engine, urlsplit(url).path.strip("/"), SQL_FORMAT)
+
+    def format(self) -> int:
+        """The format in the table ``meta``."""
+        try:
+            with self._engine.connect() as connection:
+                return read_format(connection)
+        except DBAPIError as error:
+            cause = f"the store in {self._name} cannot be read: {error.orig}"
+            kind = StoreError if error.orig is None else kind_of(error.orig)
+            raise (StoreUnreachable if kind is StoreError else kind)(cause, name=self._name) from error
+        except (SQLAlchemyError, ValueError) as error:
+            cause = f"there is no readable store in {self._name}: {error}"
+            raise StoreUnreachable(cause, name=self._name) from error
 
     def _upgrade(self, found: int, backup: str) -> str:
-        with self._writer.begin() as connection:
+        with self._engine.begin() as connection:
             self._keep_others_out(connection)
             kept = _copy_tables(connection, backup) if backup else ""
             self._run(connection, found)
@@ -43,9 +56,6 @@ class PostgresqlMigration(SqlMigration):
                 advice = f"stop it, or wait until its lease has expired; it is {user}"
                 raise StoreLocked(f"a broker of an older version uses the store in {self._name}: {advice}", owner=user)
         connection.execute(text("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
-
-    def _kind(self, error: DBAPIError) -> type[StoreError]:
-        return StoreError if error.orig is None else kind_of(error.orig)
 
 
 def _copy_tables(connection: Connection, backup: str) -> str:

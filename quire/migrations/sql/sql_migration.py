@@ -7,9 +7,9 @@ from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
-from quire.errors import StoreError, StoreLocked, StoreUnreachable
+from quire.errors import StoreError, StoreLocked
 from quire.migrations.store_migration import StoreMigration
 
 _FORMAT = text("SELECT value FROM meta WHERE key = 'format'")
@@ -19,32 +19,17 @@ class SqlMigration(StoreMigration):
     """The migration of a store in a database.
 
     Args:
-        writer: makes connections for the migration.
-        reader: makes connections that write nothing.
+        engine: makes connections for the migration.
         name: how messages call the store.
         newest: the format that it is migrated to.
     """
 
-    def __init__(self, writer: Engine, reader: Engine, name: str, newest: int) -> None:
-        self._writer = writer
-        self._reader = reader
+    def __init__(self, engine: Engine, name: str, newest: int) -> None:
+        self._engine = engine
         self._name = name
         self._newest = newest
         self._config = Config()
         self._config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-
-    def format(self) -> int:
-        """The format in the table ``meta``."""
-        try:
-            with self._reader.connect() as connection:
-                return _format(connection)
-        except DBAPIError as error:
-            text = f"the store in {self._name} cannot be read: {error.orig}"
-            kind = self._kind(error)
-            raise (StoreUnreachable if kind is StoreError else kind)(text, name=self._name) from error
-        except (SQLAlchemyError, ValueError) as error:
-            text = f"there is no readable store in {self._name}: {error}"
-            raise StoreUnreachable(text, name=self._name) from error
 
     def steps(self, found: int) -> tuple[str, ...]:
         script = ScriptDirectory.from_config(self._config)
@@ -63,13 +48,9 @@ class SqlMigration(StoreMigration):
     def _upgrade(self, found: int, backup: str) -> str:
         """As ``upgrade``, with the errors of the database."""
 
-    @abstractmethod
-    def _kind(self, error: DBAPIError) -> type[StoreError]:
-        """What an error of the database means."""
-
     def _run(self, connection: Connection, found: int) -> None:
         """Run the revisions in the transaction of a connection, which keeps other brokers out."""
-        if _format(connection) != found:
+        if read_format(connection) != found:
             raise StoreLocked(f"another broker has migrated the store in {self._name}: start again", name=self._name)
         self._config.attributes["connection"] = connection
         command.stamp(self._config, _revision(found))
@@ -78,7 +59,8 @@ class SqlMigration(StoreMigration):
         connection.execute(text("DROP TABLE alembic_version"))
 
 
-def _format(connection: Connection) -> int:
+def read_format(connection: Connection) -> int:
+    """The format in the table ``meta``."""
     return int(connection.scalar(_FORMAT) or "")
 
 

@@ -5,11 +5,11 @@ from pyspark.sql import SparkSession
 
 from quire.destination import written
 from quire.errors import InvalidArgument
-from quire.spark.pipelines.archive_files import Archive
-from quire.spark.pipelines.archive_layout import Layout
+from quire.spark.pipelines.archive_files import Archive, Layout
 from quire.spark.pipelines.command import (
     PipelineCommand,
     duration,
+    live,
     output_option,
     place_options,
     print_json,
@@ -19,7 +19,6 @@ from quire.spark.pipelines.command import (
     start_session,
     wait_for,
 )
-from quire.spark.pipelines.live import live
 from quire.spark.pipelines.place import LEDGER, Place
 
 

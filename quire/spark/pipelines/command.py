@@ -1,4 +1,7 @@
-"""What the pipelines' commands have in common: options, a Spark session, errors, results."""
+"""What the pipelines' commands have in common: options, a Spark session, errors, results.
+
+While Spark works, they show how many tasks of its stages are done, and how far its streams are.
+"""
 
 import functools
 import importlib.util
@@ -7,8 +10,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 import click
@@ -17,12 +22,61 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from quire.client.remote import remote_error
 from quire.errors import ERRORS, InvalidArgument, QuireError, SparkEnded
 from quire.spark.pipelines.place import DEFAULT_URL, Place
 from quire.spark.sessions import register, session
 from quire.units import parse_duration, parse_size
+
+INTERVAL = 0.5
+"""How often Spark is asked, in seconds."""
+
+
+@contextmanager
+def live(spark: SparkSession, text: str) -> Iterator[None]:
+    """Show a line on standard error while the context lasts, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    ended = Event()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        watcher = Thread(target=_watch, args=(spark, text, bar, ended), name="quire-live")
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+
+def _watch(spark: SparkSession, text: str, bar: Progress, ended: Event) -> None:
+    task = bar.add_task(text, total=None)
+    # The thread that waits for Spark reports its end.
+    with suppress(ConnectionError, Py4JError):
+        while not ended.wait(INTERVAL):
+            done, total = _tasks(spark)
+            bar.update(task, description=", ".join([text, *_streams(spark)]), completed=done, total=total or None)
+
+
+def _tasks(spark: SparkSession) -> tuple[int, int]:
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    # A stage may end between the two questions.
+    running = [stage for stage in stages if stage is not None]
+    return sum(stage.numCompletedTasks for stage in running), sum(stage.numTasks for stage in running)
+
+
+def _streams(spark: SparkSession) -> list[str]:
+    texts = []
+    for query in spark.streams.active:
+        if progress := query.lastProgress:
+            rate = progress.processedRowsPerSecond or 0.0
+            texts.append(f"batch {progress.batchId}: {progress.numInputRows} rows, {rate:.0f}/s")
+    return texts
+
 
 _SUBMITTED = "PYSPARK_GATEWAY_PORT"
 """``spark-submit`` sets it for the programs it starts."""

@@ -8,10 +8,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire.clock import SystemClock
 from quire.destination import written
-from quire.spark.option_kinds import Headers
+from quire.spark.batch_reader import read_schema
+from quire.spark.options import Headers
 from quire.spark.pipelines.command import (
     PipelineCommand,
     console,
+    live,
     output_option,
     place_options,
     print_json,
@@ -20,13 +22,9 @@ from quire.spark.pipelines.command import (
     spark_options,
     start_session,
 )
-from quire.spark.pipelines.letter_destinations import letter_destinations
-from quire.spark.pipelines.letters import letters
-from quire.spark.pipelines.letters_report import print_report, report
-from quire.spark.pipelines.live import live
+from quire.spark.pipelines.files import time_text
+from quire.spark.pipelines.letters import letter_destinations, letters, print_report, report
 from quire.spark.pipelines.place import Place
-from quire.spark.pipelines.printing import time_text
-from quire.spark.schema import read_schema
 
 
 @click.command("dead-letters", cls=PipelineCommand)

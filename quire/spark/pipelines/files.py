@@ -1,11 +1,16 @@
-"""Reading files that may be missing, on any file system that Spark reads, and small results."""
+"""Files that may be missing, on any file system that Spark reads, and small results; tables and times for people."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 _EMPTY = "UNABLE_TO_INFER_SCHEMA"
 
@@ -45,3 +50,33 @@ def start_batches(
     trigger = {"availableNow": True} if every is None else {"processingTime": f"{every} seconds"}
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     return writer.trigger(**trigger).start()
+
+
+class Table(NamedTuple):
+    """The headings of the columns, and the rows: in the terminal and on pages."""
+
+    headings: Sequence[str]
+    rows: Sequence[Sequence[object]]
+
+
+def print_table(console: Console, title: str, table: Table) -> None:
+    """Print a table, with numbers to the right; nothing if it has no rows."""
+    if not table.rows:
+        return
+    printed = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for heading, cell in zip(table.headings, table.rows[0], strict=True):
+        printed.add_column(Text(heading), justify="right" if isinstance(cell, int) else "left", overflow="fold")
+    for row in table.rows:
+        # Names come from clients: no markup of theirs, no control characters.
+        printed.add_row(*[Text("-" if cell is None else printable(str(cell))) for cell in row])
+    console.print(printed)
+
+
+def printable(text: str) -> str:
+    """A text with escapes for its control characters."""
+    return "".join([char if char.isprintable() else ascii(char)[1:-1] for char in text])
+
+
+def time_text(millis: int) -> str:
+    """A time in milliseconds since the epoch as people read it, in UTC."""
+    return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

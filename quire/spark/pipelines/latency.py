@@ -10,6 +10,7 @@ from quire.spark.pipelines.command import (
     PipelineCommand,
     console,
     duration,
+    live,
     output_option,
     place_options,
     print_json,
@@ -18,12 +19,11 @@ from quire.spark.pipelines.command import (
     spark_options,
     start_session,
 )
+from quire.spark.pipelines.files import time_text
 from quire.spark.pipelines.histories import histories
-from quire.spark.pipelines.latency_report import print_report, report
+from quire.spark.pipelines.latency_measures import print_report, report
 from quire.spark.pipelines.ledger import events
-from quire.spark.pipelines.live import live
 from quire.spark.pipelines.place import LEDGER, Place
-from quire.spark.pipelines.printing import time_text
 
 
 @click.command(cls=PipelineCommand)

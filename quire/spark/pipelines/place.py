@@ -7,12 +7,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidArgument
-from quire.spark.online.broker import Broker
+from quire.spark.online import Broker, Source
 from quire.spark.options import Options, Use
-from quire.spark.pipelines.archive_compaction import COMPACTED
+from quire.spark.pipelines.archive_files import COMPACTED
 from quire.spark.pipelines.files import is_there, read_or_none
-from quire.spark.pipelines.unpacking import unpack
-from quire.spark.source import Source
+from quire.spark.pipelines.ledger import unpack
 
 DEFAULT_URL = "http://127.0.0.1:8161"
 

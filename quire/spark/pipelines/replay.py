@@ -10,6 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from quire.destination import written
 from quire.spark.pipelines.command import (
     PipelineCommand,
+    live,
     output_option,
     place_options,
     print_json,
@@ -17,7 +18,6 @@ from quire.spark.pipelines.command import (
     spark_options,
     start_session,
 )
-from quire.spark.pipelines.live import live
 from quire.spark.pipelines.place import DEFAULT_URL, Place
 from quire.spark.pipelines.replay_plan import Plan, batches, outgoing, settle, settled
 

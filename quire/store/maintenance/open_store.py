@@ -61,11 +61,11 @@ def maintenance_of(store: Store) -> StoreMaintenance:
     """The maintenance of a store, by its kind. Only the back end in use is imported."""
     scheme = store.url.partition(":")[0]
     if scheme == "lmdb":
-        from quire.store.maintenance.lmdb_maintenance import LmdbMaintenance
+        from quire.store.maintenance.embedded import LmdbMaintenance
 
         return LmdbMaintenance(store)
     if scheme == "sqlite":
-        from quire.store.maintenance.sqlite_maintenance import SqliteMaintenance
+        from quire.store.maintenance.embedded import SqliteMaintenance
 
         return SqliteMaintenance(store)
     if scheme.startswith("postgres"):

@@ -43,7 +43,7 @@ def _restore_lmdb(source: Path, target: Path) -> None:
 
 
 def _restore_sqlite(source: Path, target: Path) -> None:
-    from quire.store.maintenance.sqlite_maintenance import copy_database
+    from quire.store.maintenance.embedded import copy_database
 
     work = target.with_name(target.name + ".restoring")
     work.unlink(missing_ok=True)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, inspect, select, text
 from sqlalchemy.schema import CreateSchema
 
-from quire.store.format import POSTGRESQL_FORMAT
+from quire.store.format import SQL_FORMAT
 from quire.store.postgresql.database import Database
 from quire.store.postgresql.tables import meta, metadata, owner, ownership
 
@@ -37,7 +37,7 @@ def create_store(database: Database) -> None:
     with _creating(database) as connection:
         if not inspect(connection).has_table(meta.name, schema=database.schema or None):
             create_tables(connection)
-            connection.execute(meta.insert().values(key="format", value=str(POSTGRESQL_FORMAT)))
+            connection.execute(meta.insert().values(key="format", value=str(SQL_FORMAT)))
 
 
 def create_tables(connection: Connection) -> None:

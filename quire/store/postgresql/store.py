@@ -23,7 +23,7 @@ from quire.store.base import (
     Sync,
     WriteBatch,
 )
-from quire.store.format import POSTGRESQL_FORMAT, check_format
+from quire.store.format import SQL_FORMAT, check_format
 from quire.store.postgresql.batch_writer import BatchWriter
 from quire.store.postgresql.committer import Committer
 from quire.store.postgresql.creation import create_store, found_format
@@ -68,7 +68,7 @@ class PostgresqlStore(Store):
         found = found_format(self.database)
         if found is None:
             create_store(self.database)
-            found = POSTGRESQL_FORMAT
+            found = SQL_FORMAT
         check_format(found, self.database.place)
         self._is_open = True
 

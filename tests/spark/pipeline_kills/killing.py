@@ -12,7 +12,7 @@ from random import Random
 import msgspec
 
 from quire.clock import SystemClock
-from quire.spark.writing.bulk_writes import BulkWrites
+from quire.spark.writing import BulkWrites
 from tests.docs.pages import ROOT
 from tests.spark.pipeline_kills import queries
 from tests.spark.processes import PYTHON_WORKER, Process, descendants

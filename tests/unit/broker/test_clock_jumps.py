@@ -137,7 +137,7 @@ def test_an_operator_is_shown_when_it_comes_by_the_wall_clock() -> None:
     rejected(stepped, consuming(stepped, "/queue/q"), "/queue/q")
     stepped.clock.jump(-HOUR)
     queue, due = stepped.queue("q"), stepped.clock.now_ms() + 2000
-    assert Management(stepped.broker).reader.status(queue).next_due == due
+    assert Management(stepped.broker).status(queue).next_due == due
     viewer = MessageViewer(stepped.broker)
     located = viewer.locate(queue, 1)
     assert viewer.view(located, located.load(), None).not_before == due

@@ -5,7 +5,9 @@ import pytest
 from quire.broker.queues.lane import STEP as MARK_STEP
 from quire.broker.queues.lane import DispatchMark
 from quire.errors import BrokerStopping, StoreFull
-from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers
+from quire.testing.faults import StoreOnTop
+from quire.testing.stepped import SteppedBroker
+from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers, settings
 
 
 def test_what_was_dispatched_before_a_crash_comes_back_flagged() -> None:
@@ -147,3 +149,12 @@ def test_a_commit_that_was_done_but_not_announced_counts() -> None:
     stepped.turn()
     stepped.writer.apply()
     assert consumer(stepped.reopen()).messages() == numbers(1, 2)
+
+
+def test_a_start_reads_as_much_however_many_messages_there_are() -> None:
+    def reads(count: int) -> int:
+        made: list[None] = []
+        SteppedBroker(settings(), StoreOnTop(filled(count).store, lambda: made.append(None)))
+        return len(made)
+
+    assert reads(3) == reads(3000)

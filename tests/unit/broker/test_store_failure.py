@@ -45,6 +45,7 @@ def test_senders_get_an_error_and_are_closed() -> None:
 def test_a_commit_that_stands_still_is_logged_once_and_so_is_its_end(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "quire")
     stepped = filled(0)
+    stepped.advance(100)
     stepped.connect().send("q", b"1")
     stepped.turn()
     for _ in range(20):

@@ -30,7 +30,7 @@ def test_ls_prints_a_line_per_queue(broker: FakeBroker, run: Run) -> None:
     result = run("queue", "ls")
     assert result.exit_code == 0
     heading, line = result.output.splitlines()
-    assert heading.split()[:2] == ["Queue", "Depth"]
+    assert heading.split()[:2] == ["Queue", "Messages"]
     assert line.split()[:5] == ["orders", "3", "1", "3.0", "KiB"]
 
 
@@ -51,7 +51,7 @@ def test_show_has_consumers_and_held_producers_as_tables(broker: FakeBroker, run
     broker.answer("GET", "/queues/orders", queue)
     lines = run("queue", "show", "orders").output.splitlines()
     consumers, producers = lines.index("Consumers"), lines.index("Producers held")
-    assert lines[consumers + 1].split()[:3] == ["Connection", "Id", "Ack"]
+    assert lines[consumers + 1].split()[:3] == ["Connection", "Consumer", "Acknowledges"]
     assert lines[consumers + 2].split() == ["c:1", "0", "client", "-", "-", "-", "-", "-", "-", "2.5", "s"]
     assert lines[producers + 2].split() == ["c:2", "orders", "store-limit", "1.0", "s", "-"]
     assert not any(line.startswith("subscriptions") for line in lines)

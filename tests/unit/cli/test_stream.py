@@ -52,7 +52,7 @@ def test_streams_are_listed(broker: FakeBroker, run: Run) -> None:
 def test_stream_is_shown_with_its_partitions_groups_and_pins(broker: FakeBroker, run: Run, name: str) -> None:
     broker.answer("GET", "/streams/events", DETAILS)
     lines = run("stream", "show", name).output.splitlines()
-    assert lines[lines.index("Partitions") + 2].split()[:4] == ["0", "3", "4", "10"]
+    assert lines[lines.index("Partitions") + 2].split()[:4] == ["0", "4", "10", "5"]
     assert "2026-01-01 00:00:00+00:00" in lines[lines.index("Partitions") + 2]
     assert lines[lines.index("Consumer groups") + 2].split() == ["g", "concurrent", "2", "3", "1", "-"]
     assert lines[lines.index("Pins") + 2].split()[0] == "job"
@@ -118,7 +118,7 @@ def test_destruction_is_asked_about_on_a_terminal(
 
 def test_partitions_and_offsets_are_listed(broker: FakeBroker, run: Run) -> None:
     broker.answer("GET", "/streams/s", DETAILS)
-    assert run("stream", "partitions", "s").output.splitlines()[1].split()[:3] == ["0", "3", "4"]
+    assert run("stream", "partitions", "s").output.splitlines()[1].split()[:3] == ["0", "4", "10"]
     row = {"partition": 0, "earliest": 4, "end": 10, "records": 5, "bytes": 10, "offset": 7}
     broker.answer("GET", "/streams/s/offsets", {"partitions": [row]})
     lines = run("stream", "offsets", "s", "--start", "ago=1h").output.splitlines()

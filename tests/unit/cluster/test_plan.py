@@ -116,6 +116,8 @@ def test_one_shard_at_a_time_is_given_up() -> None:
     assert plan(view, SHARDS, "athens", running).stop == []
     rows[3] = rows[3]._replace(broker="berlin", address="b")
     assert plan(view, SHARDS, "athens", running).stop == [4]
+    del running[0]  # it has died, and is started here again
+    assert plan(view, SHARDS, "athens", running) == ([0], [4])
 
 
 def test_the_last_broker_keeps_its_shards_although_it_leaves() -> None:

@@ -32,7 +32,7 @@ def _console() -> tuple[Console, ASGIApp, ManualClock]:
     clock = ManualClock()
     console = Console([BROKER], clock, FakeBroker())
     console.mount()
-    return console, console.application("127.0.0.1", allow_open=False), clock
+    return console, console.application("127.0.0.1", allow_open=False, names="console.example"), clock
 
 
 class Rig:

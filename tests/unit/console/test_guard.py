@@ -156,6 +156,7 @@ def test_a_name_that_points_to_loopback_is_refused() -> None:
     async def scenario(rig: Rig) -> None:
         assert (await rig.http.get("/", headers={"host": "evil.example"})).status_code == 421
         assert rig.broker.requests == []
+        assert (await rig.http.get("/", headers={"host": "console.example"})).status_code == 303  # the console's own
 
     with_rig(scenario)
 

@@ -72,8 +72,8 @@ def fill(api: Api) -> None:
     prepare(api, XID)
     api.call("POST", "/streams/q/messages", json={"body": "b", "count": 4})
     api.call("POST", "/streams/q/groups/g/receive", json={"start": "earliest"})
-    api.application.doors.operations.begin("messages.purged", "queue q", "somebody else", "somebody else")
-    api.application.doors.verification = Checked("memory:", api.stepped.clock)
+    api.application.services.operations.begin("messages.purged", "queue q", "somebody else", "somebody else")
+    api.application.services.verification = Checked("memory:", api.stepped.clock)
 
 
 def sample_request(row: Endpoint, names: dict[str, str] | None = None) -> tuple[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Stands in for the console: says that it is there, with its process id for its port, and ends with its input."""
+"""Stands in for the console: says that it is there, each at another port, and ends with its input."""
 
 import json
 import os

@@ -136,7 +136,7 @@ def test_an_endpoint_without_a_right_cannot_be_made() -> None:
 def test_each_user_may_do_what_the_table_says(api: Api, audited: list[tuple[str, bool]], row: Endpoint) -> None:
     fill(api)
     secrets = secured(api)
-    api.application.doors.bulk = Running("memory:", api.stepped.settings)
+    api.application.services.bulk = Running("memory:", api.stepped.settings)
     path, sent = sample_request(row)
     statuses = {"anonymous": api.call(row.method, path, **sent)}
     refused_first = sorted(secrets, key=lambda name: name in TABLE[f"{row.method} {row.path}"])
@@ -200,7 +200,7 @@ def test_lists_have_and_count_what_one_may_see_only(api: Api) -> None:
 
 def test_one_sees_and_cancels_ones_own_operations(api: Api) -> None:
     secrets = secured(api)
-    operation = api.application.doors.operations.begin("messages.purged", "queue q", "manage", "manage")
+    operation = api.application.services.operations.begin("messages.purged", "queue q", "manage", "manage")
     header = {"authorization": f"Bearer {secrets['manage']}"}
     (found,) = api.call("GET", "/operations", headers=header).json()["operations"]
     assert found["id"] == operation.status.id

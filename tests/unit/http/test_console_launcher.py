@@ -62,24 +62,76 @@ def test_where_it_is_not_installed_the_one_command_is_told(monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_it_is_there_comes_back_after_its_death_and_ends_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_there_comes_back_after_its_death_and_ends_at_the_end(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(console_launcher, "FIRST_PAUSE", 0.01)
+    caplog.set_level("INFO", "quire")
+
+    def process() -> int:
+        starts = [record for record in caplog.records if getattr(record, "event", "") == "console.started"]
+        return int(starts[-1].data["pid"])  # type: ignore[attr-defined]
 
     async def scenario() -> None:
         keeper = launcher()
         keeper.start("0.0.0.0:8161")
         first = await until_there(keeper)
         assert first.startswith("http://127.0.0.1:")
-        os.kill(int(first.rpartition(":")[2].strip("/")), signal.SIGKILL)  # it says its process id for its port
+        os.kill(process(), signal.SIGKILL)
         while keeper_url(keeper) == first:
             await asyncio.sleep(0.02)
-        second = await until_there(keeper)
-        process = int(second.rpartition(":")[2].strip("/"))
+        await until_there(keeper)
         await keeper.stop()
         with pytest.raises(ProcessLookupError):
-            os.kill(process, 0)
+            os.kill(process(), 0)
 
     run(scenario)
+
+
+def test_it_is_told_its_names_and_one_that_ends_just_when_it_is_killed_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Ends:
+        """A process that takes long to end, and has ended when it is to be killed."""
+
+        pid, returncode = 1, None
+
+        def __init__(self) -> None:
+            self.stdin = self.stdout = self
+            self.has_ended = asyncio.Event()
+
+        async def readline(self) -> bytes:
+            return b'{"address": "127.0.0.1:9999"}'
+
+        def close(self) -> None:
+            """Its input ends."""
+
+        async def wait(self) -> int:
+            await self.has_ended.wait()
+            return 0
+
+        def kill(self) -> None:
+            self.has_ended.set()
+            raise ProcessLookupError
+
+    shown: list[object] = []
+
+    async def start(*arguments: object, **_: object) -> Ends:
+        shown.extend(arguments)
+        return Ends()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    monkeypatch.setattr(console_launcher, "STOP_LIMIT", 0.0)
+
+    async def scenario() -> None:
+        settings = Settings()
+        keeper = ConsoleLauncher(replace(settings, http=replace(settings.http, names="console.example here")), GOOD)
+        keeper.start("127.0.0.1:8161")
+        await until_there(keeper)
+        await keeper.stop()
+
+    run(scenario)
+    assert shown[shown.index("--names") + 1] == "console.example here"
 
 
 @pytest.mark.slow
@@ -153,8 +205,8 @@ def test_one_whose_address_is_in_use_takes_a_free_port_in_the_end_and_says_which
 
 
 def test_the_root_of_the_api_leads_to_the_console_or_says_why_not(api: Api) -> None:
-    api.application.doors.console.url = lambda host: f"http://{host}:8162/"  # type: ignore[method-assign]
+    api.application.services.console.url = lambda host: f"http://{host}:8162/"  # type: ignore[method-assign]
     answer = api.call("GET", "/", base="")
     assert (answer.status_code, answer.headers["location"]) == (307, "http://127.0.0.1:8162/")
-    api.application.doors.console = launcher(enabled=False)
+    api.application.services.console = launcher(enabled=False)
     assert api.error("GET", "/", base="") == (409, "illegal-state")

@@ -8,8 +8,8 @@ import pytest
 
 from quire import logs
 from quire.errors import StoreFull
-from quire.http import recent_events
-from quire.http.recent_events import RecentEvents
+from quire.http import services as services_module
+from quire.http.services import RecentEvents
 from quire.logs import event
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
@@ -66,7 +66,7 @@ def test_settings_are_told_without_the_password_of_the_store(api: Api) -> None:
 
 
 def test_the_log_is_told_page_by_page(api: Api) -> None:
-    events = api.application.doors.events
+    events = api.application.services.events
     logs.watch(events)
     try:
         for number in range(5):
@@ -76,7 +76,7 @@ def test_the_log_is_told_page_by_page(api: Api) -> None:
         assert [row["text"] for row in first["events"] + rest["events"]] == [f"event {number}" for number in range(5)]
         row = first["events"][1]
         assert (row["event"], row["level"], row["data"]["number"]) == ("test.happened", "warning", "1")
-        assert len(row["data"]["long"]) == recent_events.MOST_TEXT
+        assert len(row["data"]["long"]) == services_module.MOST_TEXT
         assert not rest["lost"]
         assert api.call("GET", "/log", params={"after": 99}).json() == {"events": [], "next": 99, "lost": False}
     finally:
@@ -84,7 +84,7 @@ def test_the_log_is_told_page_by_page(api: Api) -> None:
 
 
 def test_the_log_keeps_the_last_events_and_says_that_others_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_events, "MOST", 3)
+    monkeypatch.setattr(services_module, "MOST", 3)
     events = RecentEvents()
     for number in range(5):
         events.emit(logging.makeLogRecord({"msg": f"event {number}"}))
@@ -108,7 +108,7 @@ def test_a_store_in_memory_is_not_checked(api: Api) -> None:
 
 
 def test_a_store_is_checked_once_at_a_time(api: Api) -> None:
-    verification = api.application.doors.verification
+    verification = api.application.services.verification
     verification._url, verification._runs = "lmdb:///nowhere", True
     assert api.error("POST", "/store/verify") == (409, "illegal-state")
 
@@ -116,7 +116,7 @@ def test_a_store_is_checked_once_at_a_time(api: Api) -> None:
 @pytest.mark.slow
 def test_a_store_that_is_not_there_fails_its_check(api: Api) -> None:
     """With a process, as it is in life."""
-    verification = api.application.doors.verification
+    verification = api.application.services.verification
     verification._url = "lmdb:///nowhere-at-all"
 
     async def run() -> str:

@@ -56,7 +56,7 @@ def test_every_column_sorts(api: Api, kind: str, columns: str) -> None:
     client = consumer(api.stepped)
     api.service.connections[object()] = client.session  # type: ignore[index]
     api.stepped.broker.producers.take("p", 1)
-    api.application.doors.management.sampler.sample()
+    api.application.services.admin.queues.sampler.sample()
     for column in columns.split():
         for sign in ("", "-"):
             page = api.call("GET", f"/{kind}", params={"sort": sign + column})
@@ -92,7 +92,7 @@ def test_a_consumer_behind_an_exclusive_one_stands_by(api: Api) -> None:
 
 
 def test_overview_tells_the_state_at_a_glance(filled: Api) -> None:
-    sampler = filled.application.doors.management.sampler
+    sampler = filled.application.services.admin.queues.sampler
     sampler.sample()
     filled.stepped.advance(20)
     sampler.sample()
@@ -107,7 +107,7 @@ def test_overview_tells_the_state_at_a_glance(filled: Api) -> None:
 
 
 def test_history_tells_the_last_minutes(api: Api) -> None:
-    sampler = api.application.doors.management.sampler
+    sampler = api.application.services.admin.queues.sampler
     sampler.sample()
     fill(api, "q", 4)
     api.stepped.advance(2)

@@ -15,7 +15,7 @@ from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, settings
 from tests.unit.http.conftest import Api, prepare, watch_disk
 
-PAGE = Path(__file__).parents[3] / "docs" / "reference" / "metrics.md"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 
 def scraped(api: Api) -> dict[tuple[str, str], float]:
@@ -314,4 +314,5 @@ def test_page_names_every_metric(api: Api, tmp_path: Path) -> None:
     api.service.lock.until = 3.0
     text = api.call("GET", "/metrics", base="").text  # the parser would add what a counter's name lacks
     exported = set(re.findall(r"^((?:quire|process)_\w+)", text, re.MULTILINE))
-    assert set(re.findall(r"`((?:quire|process)_\w+)`", PAGE.read_text(encoding="utf-8"))) == exported
+    pages = "".join([(REFERENCE / page).read_text(encoding="utf-8") for page in ("metrics.md", "resources.md")])
+    assert set(re.findall(r"`((?:quire|process)_\w+)`", pages)) == exported

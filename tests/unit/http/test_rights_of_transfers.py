@@ -107,9 +107,11 @@ def test_a_queue_that_comes_while_messages_are_copied_is_asked_for_too() -> None
     asked = Asked({"allow": ["read"], "destination": f"queue://{VIRTUAL}"}, roles=("operator",))
     for _ in range(3):
         letter(asked.stepped, "/queue/a", "secret")
-    doors = asked.api.application.doors
+    services = asked.api.application.services
     access = asked.api.service.security.vouched("u", ["operator"], Origin("http", "test"))
-    copy = doors.management.copy("secret", "topic://VirtualTopic.x", Choice(step=1), Guard(asked.stepped.gate, access))
+    copy = services.admin.queues.copy(
+        "secret", "topic://VirtualTopic.x", Choice(step=1), Guard(asked.stepped.gate, access)
+    )
     steps = iter(copy)
     assert next(steps) == 1
     asked.stepped.queue(VIRTUAL)

@@ -33,7 +33,7 @@ def drawn(api: Api, **query: object) -> tuple[dict[str, dict[str, Any]], Edges]:
 def sample(api: Api, seconds: float = 2) -> None:
     api.stepped.advance(seconds)
     api.stepped.run()
-    api.application.doors.management.sampler.sample()
+    api.application.services.admin.queues.sampler.sample()
 
 
 def test_producers_and_consumers_are_joined_by_their_queues(api: Api) -> None:

@@ -98,7 +98,7 @@ def test_a_token_lasts_for_its_time_whatever_the_clock_does(api: Api, jump: floa
 def test_another_broker_does_not_take_a_token(api: Api) -> None:
     fill(api, 1)
     token = tried(api, "DELETE", "/queues/q")["token"]
-    api.application.doors.confirmations = operations_module.Confirmations(api.service.clock)
+    api.application.services.confirmations = operations_module.Confirmations(api.service.clock)
     assert api.error("DELETE", "/queues/q", params={"token": token}) == (409, "confirmation-mismatch")
 
 
@@ -216,7 +216,7 @@ def test_the_number_of_operations_is_bounded(api: Api, monkeypatch: pytest.Monke
 
 
 def test_an_operation_that_somebody_waits_for_is_listed_while_it_runs(api: Api) -> None:
-    known = api.application.doors.operations
+    known = api.application.services.operations
     operation = known.begin("messages.purged", "queue q", "me")
     assert [each.status.id for each in known.all()] == [operation.status.id]
     known.end(operation)
@@ -231,7 +231,7 @@ def test_a_stop_ends_operations_in_the_background(api: Api) -> None:
 
     async def run() -> None:
         await background.call("POST", "/queues/q/purge", json={}, params={"background": True})
-        stop = asyncio.ensure_future(api.application.doors.operations.stop())
+        stop = asyncio.ensure_future(api.application.services.operations.stop())
         while not stop.done():
             api.stepped.run()
             await asyncio.sleep(0)

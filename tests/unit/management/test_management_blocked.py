@@ -3,10 +3,12 @@
 import pytest
 
 from quire.broker.queues import parking
+from quire.broker.turns import STALLED
 from quire.errors import StoreCorrupt, StoreError, StoreFull
-from quire.management.blocked import CAUSES, Blocked
+from quire.management.blocked import CAUSES
 from quire.management.queues import Management
 from quire.message import MESSAGE_OVERHEAD
+from quire.resources import Blocked
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, settings
 from tests.unit.management.managed import send
@@ -80,6 +82,19 @@ def test_store_that_cannot_note_what_is_given_out_holds_the_queue() -> None:
     stepped.advance(0.5)
     assert consumer_client.messages() == []
     assert blocked(stepped) == Blocked("store-failed", 0.5)
+
+
+def test_store_that_does_not_end_a_commit_holds_the_queue() -> None:
+    stepped = filled(1)
+    stepped.advance(100)
+    stepped.clients[0].send("other", b"x")
+    stepped.turn()
+    stepped.connect().subscribe("q")
+    stepped.turn()
+    stepped.advance(STALLED - 1)
+    assert blocked(stepped) is None
+    stepped.advance(2)
+    assert blocked(stepped) == Blocked("store-failed", STALLED + 1)
 
 
 def test_queue_that_waits_for_more_consumers_says_so() -> None:

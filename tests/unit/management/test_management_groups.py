@@ -3,7 +3,8 @@
 import pytest
 
 from quire.errors import InvalidArgument, UnknownGroup
-from quire.management.queues import GroupStatus, Management
+from quire.management.queues import Management
+from quire.resources import GroupStatus
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer
 from tests.unit.management.managed import send

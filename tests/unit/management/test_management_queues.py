@@ -8,7 +8,7 @@ from quire.management.messages import Draft
 from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled
-from tests.unit.management.managed import KINDS, browsed, mixed, send, total
+from tests.unit.management.managed import KINDS, browsed, mixed, only, send, total
 
 # Create, pause, delete.
 
@@ -115,6 +115,20 @@ def test_purge_leaves_nothing_anywhere(kinds: list[str]) -> None:
     assert (queue.depth, queue.bytes, stepped.broker.core.stored_bytes) == (0, 0, 0)
     assert (stepped.spool.used, stepped.broker.core.memory.used) == (0, 0)
     assert stepped.store.lane_state(queue.lanes[0].id).count == 0
+
+
+def test_what_operators_remove_is_counted_and_what_consumers_take_is_not() -> None:
+    stepped = filled(5)
+    management = Management(stepped.broker)
+    client = consumer(stepped, prefetchSize="1")
+    (first,) = client.take("MESSAGE")
+    stepped.queue("r")
+    assert total(stepped, management.move("q", "r", only(limit=1))) == 1
+    assert total(stepped, management.purge("q")) == 3
+    client.ack(first)
+    stepped.run()
+    status = management.queue("q")
+    assert (status.enqueued, status.removed, status.dequeued, status.depth) == (5, 4, 1, 0)
 
 
 def test_purge_leaves_what_is_in_flight() -> None:

@@ -180,7 +180,7 @@ def test_messages_without_a_consumer_need_attention_after_some_seconds() -> None
     assert codes(management) == []
     passes(stepped, management, 11)
     assert codes(management) == [("warning", "no-consumer", "q")]
-    found = Selection(management.tables.queues(), Wanted(only="attention"))
+    found = Selection(management.table(), Wanted(only="attention"))
     assert [step for step in found] == [None]
     assert [queue.destination.name for queue in found.found] == ["q"]
     drain(stepped, consumer(stepped))

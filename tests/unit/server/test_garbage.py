@@ -63,6 +63,17 @@ def test_what_was_set_aside_before_the_start_is_not_looked_at() -> None:
     gc.freeze()  # as tests/conftest.py has it
 
 
+def test_what_is_there_at_the_start_is_not_looked_at_again() -> None:
+    rig, node = Rig(), Node()
+    reference = weakref.ref(node)
+    rig.collection.start()
+    del node
+    gc.collect()
+    assert reference() is not None
+    rig.collection.stop()
+    gc.freeze()  # as tests/conftest.py has it
+
+
 def test_what_has_survived_is_not_looked_at_again(rig: Rig) -> None:
     reference = rig.old_garbage()
     gc.collect()

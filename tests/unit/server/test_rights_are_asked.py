@@ -152,7 +152,7 @@ class World:
         for origin in ("/queue/q", "/queue/gone", "/topic/VirtualTopic.x", "/queue/in,/queue/other", "/stream/q"):
             letter(self.api.stepped, origin, "letters")
         secrets = secured(self.api)
-        self.api.application.doors.bulk = Running("memory:", self.api.stepped.settings)
+        self.api.application.services.bulk = Running("memory:", self.api.stepped.settings)
         self.header = {"authorization": f"Bearer {secrets['administrator']}"}
 
     def call(self, method: str, path: str, **sent: Any) -> int:

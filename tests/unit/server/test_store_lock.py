@@ -94,6 +94,23 @@ def test_one_that_is_no_standby_waits_for_a_server_that_does_not_answer(
         taking(Found(error=StoreFull("no space")), standby=False)
 
 
+def test_a_lease_is_waited_for_from_when_the_server_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was away for the broker that has the lock too."""
+    monkeypatch.setattr(MemoryStore, "lease_seconds", 3.0)
+
+    async def take() -> bool:
+        lock, now = Lock(), 0.0
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now)
+        task = asyncio.create_task(lock.take(standby=False, patience=30.0))
+        for each in (AWAY, OTHERS, OURS):
+            await asyncio.sleep(0)
+            lock._found(each)
+            now = 20.0
+        return await task
+
+    assert asyncio.run(take())
+
+
 def test_one_that_is_told_to_stop_while_it_waits_for_a_server_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryStore, "lease_seconds", 3.0)
     _, taken, _ = taking(AWAY, standby=False, before=StoreLock.give_up)

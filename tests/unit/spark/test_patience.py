@@ -4,7 +4,7 @@ import pytest
 
 from quire.clock import ManualClock
 from quire.errors import BrokerUnreachable, InvalidArgument
-from quire.spark.online.patience import LONGEST_BACK_OFF, Patience
+from quire.spark.online import LONGEST_BACK_OFF, Patience
 
 
 class Broker:
@@ -14,7 +14,7 @@ class Broker:
         self.clock = ManualClock()
         self.pauses: list[float] = []
         self._away = away
-        monkeypatch.setattr("quire.spark.online.patience.time.sleep", self._sleep)
+        monkeypatch.setattr("quire.spark.online.time.sleep", self._sleep)
 
     def _sleep(self, seconds: float) -> None:
         self.pauses.append(seconds)

@@ -1,7 +1,7 @@
 """Lanes of the shards of a cluster under numbers of their own."""
 
 from quire.arrow.lanes import LaneStates
-from quire.spark.online.shards import joined, own_number, shard_of
+from quire.spark.online import joined, own_number, shard_of
 from quire.store.base import IDENTITY, LaneState, StoredDestination
 
 

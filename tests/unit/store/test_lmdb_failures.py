@@ -9,8 +9,8 @@ import pytest
 
 from quire.errors import StoreCorrupt, StoreError, StoreFull
 from quire.store.base import Delivery, StoredDestination, StoreReader, WriteBatch
-from quire.store.lmdb import LmdbStore
-from quire.store.lmdb_lane import LANE
+from quire.store.lmdb import LmdbStore, LmdbTransaction
+from quire.store.paged_store import LANE
 from quire.store.pages import KEY
 from quire.testing.store_model import make_message
 from quire.testing.store_suite import PLENTY, append, fill, remove
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[LmdbStore]:
 
 def overwrite(store: LmdbStore, database: str, key: bytes, value: bytes) -> None:
     with store.environment.begin(write=True) as txn:
-        assert txn.replace(key, value, db=getattr(store.databases, database)) is not None
+        assert txn.replace(key, value, db=getattr(store.tables, database)) is not None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_commit_that_meets_one_changes_nothing(store: LmdbStore) -> None:
 def test_a_link_that_leads_nowhere_is_damage(store: LmdbStore) -> None:
     append(store, 1, make_message(4))
     with store.environment.begin(write=True) as txn:
-        assert txn.delete(KEY.pack(1, 1), db=store.databases.links)
+        assert txn.delete(KEY.pack(1, 1), db=store.tables.links)
     with pytest.raises(StoreCorrupt) as caught:
         remove(store, 1, 4)
     assert caught.value.data == {"lane": 1, "sequence": 3}
@@ -105,7 +105,7 @@ def test_a_disk_without_space_is_told_from_other_failures(
 ) -> None:
     failures = [lmdb.Error(f"mdb_txn_commit: {text}"), lmdb.Error("mdb_txn_commit: Permission denied")]
 
-    def fail(txn: lmdb.Transaction, batch: WriteBatch) -> None:
+    def fail(txn: LmdbTransaction, batch: WriteBatch) -> None:
         raise failures.pop(0)
 
     monkeypatch.setattr(store, "_write", fail)

@@ -13,7 +13,7 @@ from quire.store.maintenance.restore import restore
 from quire.store.marks import walk_marks
 from quire.testing.faults import FaultyStore
 from tests.unit.store.maintained import fill, findings, lines, mend
-from tests.unit.store.tampering import LmdbTampering, SqliteTampering
+from tests.unit.store.tampering import PagedTampering
 
 MARKS = {
     **{f"sub/ä/{number:016x}": bytes([number % 256]) * number for number in range(50)},
@@ -80,7 +80,6 @@ def test_compact(url: str) -> None:
 
 def test_verify_and_repair(url: str, tmp_path: Path) -> None:
     assert findings(url) == []
-    tampering = LmdbTampering(tmp_path / "store") if url.startswith("lmdb") else SqliteTampering(url)
-    tampering.set_state(count=1)
+    PagedTampering(url).set_state(count=1)
     assert mend(url, tmp_path / "damaged").lanes == 1
     assert marks(url) == MARKS

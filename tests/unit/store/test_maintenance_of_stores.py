@@ -111,7 +111,7 @@ def test_what_is_no_backup_is_not_restored(url: str, tmp_path: Path) -> None:
 
 
 def test_compacting_gives_space_back_and_changes_nothing_else(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.store.maintenance.lmdb_maintenance._PAGES_AT_ONCE", 2)
+    monkeypatch.setattr("quire.store.maintenance.embedded._PAGES_AT_ONCE", 2)
     with open_for_writing(url) as opened:
         batch = WriteBatch()
         batch.destinations[3] = StoredDestination(3, "queue", "big", {}, (3,))

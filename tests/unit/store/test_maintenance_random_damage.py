@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.store.lmdb_lane import LANE
 from quire.store.maintenance.open_store import open_for_writing
 from quire.store.maintenance.repair import repair
+from quire.store.paged_store import LANE
 from quire.store.pages import KEY
 from tests.unit.store.maintained import LEFT, fill, findings, sequences
-from tests.unit.store.tampering import LmdbTampering, SqliteTampering, page_of
+from tests.unit.store.tampering import PagedTampering, page_of
 
 FIELDS = ("previous", "next", "size", "checksum")
 
@@ -38,11 +38,9 @@ def test_any_wrong_fields_of_links_and_states_are_mended(
     tmp_path_factory: pytest.TempPathFactory, damage: list[tuple[int, str, int]], state: dict[str, int]
 ) -> None:
     place = tmp_path_factory.mktemp("damage")
-    for url, tampering in (
-        (f"lmdb://{place}/lmdb", LmdbTampering(place / "lmdb")),
-        (f"sqlite://{place}/sqlite", SqliteTampering(f"sqlite://{place}/sqlite")),
-    ):
+    for url in (f"lmdb://{place}/lmdb", f"sqlite://{place}/sqlite"):
         made(url)
+        tampering = PagedTampering(url)
         for at, field, value in damage:
             tampering.set_link(at, **{field: value})
         if state:
@@ -64,7 +62,7 @@ def test_any_bytes_in_a_links_page_are_survived(
 ) -> None:
     place = tmp_path_factory.mktemp("damage")
     url = made(f"lmdb://{place}/store")
-    with LmdbTampering(place / "store").editing() as (txn, dbs):
+    with PagedTampering(url).editing() as (txn, dbs):
         links = page_of(txn, dbs, first).links
         assert links is not None
         txn.put(KEY.pack(1, first), links[:at] + damage + links[at + len(damage) :], db=dbs.links)

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from quire.store.base import Delivery, LaneState
-from quire.store.lmdb_lane import EXPIRATION, LANE
 from quire.store.maintenance.findings import Problem, RepairReport
 from quire.store.maintenance.open_store import open_for_reading, open_for_writing
 from quire.store.maintenance.verify import verify
 from quire.store.memory import MemoryStore
+from quire.store.paged_store import EXPIRATION, LANE
 from quire.store.pages import ENTRY, KEY, RECORD
 from tests.postgresql_server import PostgresqlServer
 from tests.unit.store.maintained import LEFT, fill, findings, lines, mend, message, problems, sequences
-from tests.unit.store.tampering import LmdbTampering, SqliteTampering, page_of, tampering_for
+from tests.unit.store.tampering import PagedTampering, page_of, tampering_for
 
 
 @pytest.fixture(params=["lmdb", "sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
@@ -24,14 +24,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return filled(f"{request.param}://{tmp_path}/store")
 
 
-@pytest.fixture
-def lmdb_url(tmp_path: Path) -> str:
-    return filled(f"lmdb://{tmp_path}/store")
-
-
-@pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    return filled(f"sqlite://{tmp_path}/store")
+@pytest.fixture(params=["lmdb", "sqlite"])
+def paged_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return filled(f"{request.param}://{tmp_path}/store")
 
 
 def filled(url: str) -> str:
@@ -130,38 +125,15 @@ def test_a_lane_without_a_destination_becomes_a_queue(url: str) -> None:
     assert (recovered.kind, recovered.name) == ("queue", "Recovered.1")
 
 
-def test_a_record_without_a_link_is_linked_again(sqlite_url: str) -> None:
-    before = lines(sqlite_url)
-    SqliteTampering(sqlite_url).lose_link(10)
-    assert (Problem.MISSING_LINK, 10) in problems(sqlite_url)
-    assert mend(sqlite_url) == RepairReport(relinked=1)
-    assert lines(sqlite_url) == before
-
-
-def test_a_link_without_a_record_is_dropped(sqlite_url: str) -> None:
-    SqliteTampering(sqlite_url).lose_record(10)
-    assert problems(sqlite_url) == {(Problem.MISSING_RECORD, 10)}
-    assert mend(sqlite_url) == RepairReport(relinked=2, lost=1, lanes=1)
-    assert sequences(sqlite_url) == [sequence for sequence in LEFT if sequence != 10]
-
-
-def test_a_link_that_differs_from_its_record_is_rewritten(sqlite_url: str) -> None:
-    before = lines(sqlite_url)
-    SqliteTampering(sqlite_url).set_link(10, checksum=1)
-    assert problems(sqlite_url) == {(Problem.WRONG_LINK, 10)}
-    assert mend(sqlite_url) == RepairReport(relinked=1)
-    assert lines(sqlite_url) == before
-
-
-def test_a_lost_links_page_comes_back_from_the_records(lmdb_url: str, tmp_path: Path) -> None:
-    with LmdbTampering(tmp_path / "store").editing() as (txn, dbs):
+def test_a_lost_links_page_comes_back_from_the_records(paged_url: str, tmp_path: Path) -> None:
+    with PagedTampering(paged_url).editing() as (txn, dbs):
         txn.delete(KEY.pack(1, 1), db=dbs.links)
-    assert (Problem.MISSING_LINK, 1) in problems(lmdb_url)
+    assert (Problem.MISSING_LINK, 1) in problems(paged_url)
     # Records 3 and 4 were consumed, which only the lost page knew.
-    report = mend(lmdb_url)
+    report = mend(paged_url)
     assert (report.restored, report.lost, report.damaged) == (20, 0, 0)
-    assert sequences(lmdb_url) == sorted({*LEFT, 3, 4})
-    with open_for_reading(lmdb_url) as opened:
+    assert sequences(paged_url) == sorted({*LEFT, 3, 4})
+    with open_for_reading(paged_url) as opened:
         messages, _ = opened.store.page(1, 0, 10**9, 1000)
         states = dict(opened.store.deliveries(1, 0, 1000))
     assert all(found.redelivered for found in messages if found.sequence <= 20)
@@ -170,103 +142,103 @@ def test_a_lost_links_page_comes_back_from_the_records(lmdb_url: str, tmp_path: 
     assert states[5] == Delivery(2, 1, 1_800_000_000_000, "nack")
 
 
-def test_an_unreadable_links_page_counts_as_lost(lmdb_url: str, tmp_path: Path) -> None:
-    with LmdbTampering(tmp_path / "store").editing() as (txn, dbs):
+def test_an_unreadable_links_page_counts_as_lost(paged_url: str, tmp_path: Path) -> None:
+    with PagedTampering(paged_url).editing() as (txn, dbs):
         txn.put(KEY.pack(1, 21), (page_of(txn, dbs, 21).links or b"")[:-1], db=dbs.links)
-    assert problems(lmdb_url) == {(Problem.UNREADABLE, 21)}
-    assert mend(lmdb_url).restored == 20
+    assert problems(paged_url) == {(Problem.UNREADABLE, 21)}
+    assert mend(paged_url).restored == 20
 
 
 @pytest.mark.parametrize("entries", [b"\0" * ENTRY.size, b"\xff" * ENTRY.size * 18])
-def test_links_that_lead_nowhere_count_as_lost(lmdb_url: str, tmp_path: Path, entries: bytes) -> None:
-    with LmdbTampering(tmp_path / "store").editing() as (txn, dbs):
+def test_links_that_lead_nowhere_count_as_lost(paged_url: str, tmp_path: Path, entries: bytes) -> None:
+    with PagedTampering(paged_url).editing() as (txn, dbs):
         txn.put(KEY.pack(1, 21), entries, db=dbs.links)
-    assert (Problem.UNREADABLE, 21) in problems(lmdb_url)
-    report = mend(lmdb_url)
+    assert (Problem.UNREADABLE, 21) in problems(paged_url)
+    report = mend(paged_url)
     assert (report.restored, report.lost, report.damaged) == (20, 0, 0)
 
 
-def test_an_unreadable_state_is_made_again(lmdb_url: str, tmp_path: Path) -> None:
-    with LmdbTampering(tmp_path / "store").editing() as (txn, dbs):
+def test_an_unreadable_state_is_made_again(paged_url: str, tmp_path: Path) -> None:
+    with PagedTampering(paged_url).editing() as (txn, dbs):
         txn.put(LANE.pack(1), b"?", db=dbs.lanes)
-    assert problems(lmdb_url) == {(Problem.UNREADABLE, 0)}
-    assert mend(lmdb_url).lanes == 1
-    with open_for_reading(lmdb_url) as opened:
+    assert problems(paged_url) == {(Problem.UNREADABLE, 0)}
+    assert mend(paged_url).lanes == 1
+    with open_for_reading(paged_url) as opened:
         state = opened.store.lane_state(1)
     assert state == LaneState(1, 39, len(LEFT), sum(message(n).size for n in LEFT), 40, dispatch_mark=39)
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 4, 8, 9, 11, 20, 2**64 - 1])
 @pytest.mark.parametrize("at", [1, 5, 10, 20])
-def test_a_link_with_the_wrong_sequence_is_rewritten(lmdb_url: str, at: int, wrong: int) -> None:
-    before = lines(lmdb_url)
-    LmdbTampering(Path(lmdb_url[7:])).set_link(at, sequence=wrong)
+def test_a_link_with_the_wrong_sequence_is_rewritten(paged_url: str, at: int, wrong: int) -> None:
+    before = lines(paged_url)
+    PagedTampering(paged_url).set_link(at, sequence=wrong)
     if wrong == at:
-        assert findings(lmdb_url) == []
+        assert findings(paged_url) == []
     elif (at, wrong) == (5, 4):  # still in order
-        assert (Problem.WRONG_LINK, 4) in problems(lmdb_url)
+        assert (Problem.WRONG_LINK, 4) in problems(paged_url)
     else:
-        assert (Problem.UNREADABLE, 1) in problems(lmdb_url)
-    mend(lmdb_url)
-    assert lines(lmdb_url) == before
+        assert (Problem.UNREADABLE, 1) in problems(paged_url)
+    mend(paged_url)
+    assert lines(paged_url) == before
 
 
 @pytest.mark.parametrize("fields", [{"priority": 9}, {"expiration": 5}])
-def test_a_link_that_differs_from_its_header_is_rewritten(lmdb_url: str, fields: dict[str, int]) -> None:
-    before = lines(lmdb_url)
-    LmdbTampering(Path(lmdb_url[7:])).set_link(10, **fields)
-    assert Problem.WRONG_LINK in {problem for problem, _ in problems(lmdb_url)}
-    assert mend(lmdb_url).relinked == 1
-    assert lines(lmdb_url) == before
+def test_a_link_that_differs_from_its_header_is_rewritten(paged_url: str, fields: dict[str, int]) -> None:
+    before = lines(paged_url)
+    PagedTampering(paged_url).set_link(10, **fields)
+    assert Problem.WRONG_LINK in {problem for problem, _ in problems(paged_url)}
+    assert mend(paged_url).relinked == 1
+    assert lines(paged_url) == before
 
 
 @pytest.mark.parametrize("fields", [{"size": 1}, {"checksum": 1}, {"offset": 28}, {"offset": 10**9}])
-def test_a_link_that_reads_the_wrong_bytes_is_rewritten(lmdb_url: str, fields: dict[str, int]) -> None:
-    before = lines(lmdb_url)
-    LmdbTampering(Path(lmdb_url[7:])).set_link(10, **fields)
-    assert (Problem.DAMAGED_RECORD, 10) in problems(lmdb_url)
-    assert mend(lmdb_url).relinked == 1
-    assert lines(lmdb_url) == before
+def test_a_link_that_reads_the_wrong_bytes_is_rewritten(paged_url: str, fields: dict[str, int]) -> None:
+    before = lines(paged_url)
+    PagedTampering(paged_url).set_link(10, **fields)
+    assert (Problem.DAMAGED_RECORD, 10) in problems(paged_url)
+    assert mend(paged_url).relinked == 1
+    assert lines(paged_url) == before
 
 
-def test_a_damaged_header_is_rewritten_from_its_link(lmdb_url: str, tmp_path: Path) -> None:
-    before = lines(lmdb_url)
-    tampering = LmdbTampering(tmp_path / "store")
+def test_a_damaged_header_is_rewritten_from_its_link(paged_url: str, tmp_path: Path) -> None:
+    before = lines(paged_url)
+    tampering = PagedTampering(paged_url)
     with tampering.editing() as (txn, dbs):
         pair = page_of(txn, dbs, 10)
         (entry,) = [entry for entry in pair.entries() if entry.sequence == 10]
         start = entry.offset - RECORD.size
         body = pair.body[:start] + b"\xff" * RECORD.size + pair.body[entry.offset :]
         txn.put(KEY.pack(1, pair.first), body, db=dbs.bodies)
-    assert (Problem.WRONG_LINK, 10) in problems(lmdb_url)
-    assert mend(lmdb_url).damaged == 0
-    assert lines(lmdb_url) == before
+    assert (Problem.WRONG_LINK, 10) in problems(paged_url)
+    assert mend(paged_url).damaged == 0
+    assert lines(paged_url) == before
 
 
-def test_records_of_a_lost_body_page_are_dropped(lmdb_url: str, tmp_path: Path) -> None:
-    with LmdbTampering(tmp_path / "store").editing() as (txn, dbs):
+def test_records_of_a_lost_body_page_are_dropped(paged_url: str, tmp_path: Path) -> None:
+    with PagedTampering(paged_url).editing() as (txn, dbs):
         txn.delete(KEY.pack(1, 1), db=dbs.bodies)
-    assert problems(lmdb_url) == {(Problem.DAMAGED_RECORD, sequence) for sequence in LEFT if sequence <= 20}
-    assert mend(lmdb_url).lost == 18
-    assert sequences(lmdb_url) == [sequence for sequence in LEFT if sequence > 20]
+    assert problems(paged_url) == {(Problem.DAMAGED_RECORD, sequence) for sequence in LEFT if sequence <= 20}
+    assert mend(paged_url).lost == 18
+    assert sequences(paged_url) == [sequence for sequence in LEFT if sequence > 20]
 
 
-def test_expirations_are_made_to_agree_with_the_records(lmdb_url: str, tmp_path: Path) -> None:
-    before = lines(lmdb_url)
+def test_expirations_are_made_to_agree_with_the_records(paged_url: str, tmp_path: Path) -> None:
+    before = lines(paged_url)
     expiration = message(10).expiration
-    with LmdbTampering(tmp_path / "store").editing() as (txn, dbs):
+    with PagedTampering(paged_url).editing() as (txn, dbs):
         txn.delete(EXPIRATION.pack(expiration, 1, 10), db=dbs.expirations)
         txn.put(EXPIRATION.pack(expiration, 1, 11), b"", db=dbs.expirations)
-    assert problems(lmdb_url) == {(Problem.WRONG_EXPIRATION, 10), (Problem.WRONG_EXPIRATION, 11)}
-    assert mend(lmdb_url) == RepairReport(cleared=2)
-    assert lines(lmdb_url) == before
+    assert problems(paged_url) == {(Problem.WRONG_EXPIRATION, 10), (Problem.WRONG_EXPIRATION, 11)}
+    assert mend(paged_url) == RepairReport(cleared=2)
+    assert lines(paged_url) == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 7, 36])
 def test_a_lane_of_many_steps_is_looked_at_as_one(url: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("verify", "sqlite_repair"):
-        monkeypatch.setattr(f"quire.store.maintenance.{module}.STEP", step)
+    monkeypatch.setattr("quire.store.maintenance.verify.STEP", step)
+    monkeypatch.setattr("quire.store.maintenance.embedded._KEYS_AT_ONCE", step)
     monkeypatch.setattr("quire.store.maintenance.verify.GROUP_BYTES", 200)
     before = lines(url)
     assert mend(url) == RepairReport()

@@ -9,7 +9,7 @@ from quire.errors import InvalidArgument
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
 from quire.store.postgresql.store import PostgresqlStore
-from quire.store.sql.store import SqlStore
+from quire.store.sqlite import SqliteStore
 from quire.store.urls import shown, store_for_url
 
 
@@ -20,8 +20,8 @@ from quire.store.urls import shown, store_for_url
         ("lmdb:///var/lib/quire", LmdbStore, "lmdb:///var/lib/quire"),
         ("lmdb:////var/lib/quire", LmdbStore, "lmdb:///var/lib/quire"),
         ("lmdb:///var/my%20quire", LmdbStore, "lmdb:///var/my%20quire"),
-        ("sqlite:///var/lib/quire.db", SqlStore, "sqlite:///var/lib/quire.db"),
-        ("sqlite:////var/lib/quire.db", SqlStore, "sqlite:///var/lib/quire.db"),
+        ("sqlite:///var/lib/quire.db", SqliteStore, "sqlite:///var/lib/quire.db"),
+        ("sqlite:////var/lib/quire.db", SqliteStore, "sqlite:///var/lib/quire.db"),
         ("postgresql+psycopg://u:p@host/db", PostgresqlStore, "postgresql+psycopg://u:p@host/db"),
         ("postgresql://u:p@host/db", PostgresqlStore, "postgresql://u:p@host/db"),
         ("postgres://u:p@host/db", PostgresqlStore, "postgres://u:p@host/db"),
@@ -75,7 +75,7 @@ def test_only_the_back_end_asked_for_is_imported() -> None:
     program = (
         "import sys; from quire.store.urls import store_for_url; store_for_url('memory:');"
         "print(sorted({'lmdb', 'sqlalchemy', 'psycopg'} & set(sys.modules)));"
-        "store_for_url('sqlite:///x.db'); print(sorted({'lmdb', 'psycopg'} & set(sys.modules)))"
+        "store_for_url('sqlite:///x.db'); print(sorted({'lmdb', 'sqlalchemy', 'psycopg'} & set(sys.modules)))"
     )
     printed = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout
     assert printed == "[]\n[]\n"

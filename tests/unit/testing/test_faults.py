@@ -11,7 +11,7 @@ from quire.errors import InvalidArgument, StoreCorrupt, StoreError, StoreFull, U
 from quire.store.base import Store
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
-from quire.store.sql.store import SqlStore
+from quire.store.sqlite import SqliteStore
 from quire.testing.faults import FaultyStore, Point, io_error, no_space, tear
 from quire.testing.store_model import make_message
 from quire.testing.store_suite import append
@@ -19,7 +19,7 @@ from quire.testing.store_suite import append
 
 @pytest.fixture(params=["lmdb", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    store: Store = LmdbStore(tmp_path / "store") if request.param == "lmdb" else SqlStore(f"sqlite://{tmp_path}/s.db")
+    store: Store = LmdbStore(tmp_path / "store") if request.param == "lmdb" else SqliteStore(tmp_path / "s.db")
     store.open()
     yield store
     store.close()
@@ -45,7 +45,7 @@ def test_planned_commits_fail_whole_and_the_others_do_not(store: Store, point: P
 
 
 def test_inside_is_after_the_writes_and_before_the_commit(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite://{tmp_path}/s.db")
+    store = SqliteStore(tmp_path / "s.db")
     store.open()
     faulty = FaultyStore(store)
     seen = []

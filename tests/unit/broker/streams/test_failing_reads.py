@@ -13,7 +13,7 @@ from quire.sessions.settling import Outcome
 from quire.store.base import Store
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
-from quire.store.sql.store import SqlStore
+from quire.store.sqlite import SqliteStore
 from quire.testing.faults import FaultyStore
 from tests.conformance.sessions.rig import guard
 from tests.unit.broker.streams.failing_rig import FailingRig, History, failing, reads_of
@@ -202,7 +202,7 @@ def test_any_read_may_fail_on_a_disk(history: History, kind: str, tmp_path: Path
     def store() -> Store:
         place = tmp_path / f"store-{next(numbers)}"
         place.mkdir()
-        return LmdbStore(place) if kind == "lmdb" else SqlStore(f"sqlite:///{place}/store.db")
+        return LmdbStore(place) if kind == "lmdb" else SqliteStore(place / "store.db")
 
     check(store, history, CONCURRENT, {}, 1, every=5)
 

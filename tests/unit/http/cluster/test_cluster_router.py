@@ -151,7 +151,7 @@ def test_users_are_not_changed_and_what_has_no_shard_needs_one(cluster: Cluster)
 
 def test_the_bulk_servers_of_all_shards_are_told_in_order(cluster: Cluster) -> None:
     for api in cluster.apis:
-        api.application.doors.bulk = Running("memory:", api.stepped.settings)
+        api.application.services.bulk = Running("memory:", api.stepped.settings)
     servers = cluster.call(1, "POST", "/bulk").json()["servers"]
     assert len({server["token"] for server in servers}) == SHARDS
     for shard in range(SHARDS):
@@ -273,6 +273,12 @@ def test_the_place_of_a_destination_needs_no_answer_of_its_shard(cluster: Cluste
     assert [(place.json()["shard"], place.json()["broker"]) for place in places] == [(0, "b"), (1, "b1"), (2, None)]
 
 
+def test_a_foreign_name_is_refused_by_the_process_that_is_asked(cluster: Cluster) -> None:
+    headers = {"host": "evil.example"}
+    for path in ("/queues", f"/queues/{cluster.name_at(1)}", f"/queues/{cluster.name_at(0)}"):
+        assert cluster.error(0, "GET", path, headers=headers) == (400, "protocol-violation"), path
+
+
 class FakeDirectory:
     """The database, in memory: two brokers run two of three shards."""
 
@@ -292,7 +298,7 @@ def use_directory(cluster: Cluster) -> FakeDirectory:
     """Have all processes use a database in memory."""
     directory = FakeDirectory()
     for api in cluster.apis:
-        door = api.application.doors.cluster
+        door = api.application.services.cluster
         assert door is not None
         door.__dict__["_directory"] = directory
     return directory

@@ -197,6 +197,7 @@ def test_without_a_shard_a_front_serves_clients_and_is_started_again(serving: Se
     serving.look()
     front = serving.of(FRONT)
     assert front is not old
+    serving.look()
     assert not serving.of(2).is_stopped  # not before the front serves clients
     serving.run(FRONT, 0)
     serving.look()
@@ -206,9 +207,20 @@ def test_without_a_shard_a_front_serves_clients_and_is_started_again(serving: Se
     serving.rows[2] = ShardRow(2, "berlin", 2, "b", "b", 1, 0.0, "berlin")
     serving.look()
     serving.crew.ended(front)
+    serving.look()
+    assert serving.of(FRONT) is front
     serving.clock.advance(FIRST_PAUSE)
     serving.look()
     assert serving.of(FRONT) is not front
+
+
+def test_a_shard_that_is_waited_for_in_vain_is_left_at_once_although_the_last_one_waits_for_a_front(seen: Seen) -> None:
+    seen.run(0)
+    seen.brokers["berlin"] = broker("berlin", 0, 1, 2)
+    seen.rows = {shard: ShardRow(shard, "berlin", 2, "b", "b", 1, 0.0, "berlin") for shard in range(3)}
+    seen.crew.ended(seen.of(FRONT))
+    seen.look()
+    assert [seen.of(shard).is_stopped for shard in range(3)] == [False, True, True]
 
 
 def test_a_broker_that_leaves_starts_no_front(serving: Seen) -> None:
@@ -217,6 +229,7 @@ def test_a_broker_that_leaves_starts_no_front(serving: Seen) -> None:
     old = serving.of(FRONT)
     for shard in range(3):
         serving.look()
+        assert serving.of(shard).is_stopped
         serving.crew.ended(serving.of(shard))
         serving.rows[shard] = ShardRow(shard, "berlin", 2, "b", "b", 1, 0.0)
     serving.look()

@@ -11,6 +11,7 @@ from quire.cluster.cluster_map import FRONT
 from quire.cluster.directory import LEASE
 from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.errors import InvalidSettings, StoreUnreachable
+from quire.server.cluster import supervisor
 from quire.server.cluster.crew import Crew
 from quire.server.cluster.shard_messages import Running, Waiting
 from quire.server.cluster.supervisor import HANDOVER_LIMIT, HURRY, LOOK, RENEWAL, Supervisor, waited_for
@@ -266,7 +267,23 @@ def test_a_broker_that_leaves_waits_so_long_for_each_of_its_shards() -> None:
         seen.directory.shards[0] = ShardRow(0, "berlin", 6, "b", "b", 1, 0.0)
         await seen.look(HANDOVER_LIMIT - 1)
         assert not seen.crew.is_ending
-        await seen.look(HANDOVER_LIMIT)
+        await seen.look(HANDOVER_LIMIT / 2)
+        await seen.look(HANDOVER_LIMIT / 2)
+        assert seen.crew.is_ending
+
+    run(work())
+
+
+def test_a_broker_that_is_told_twice_to_leave_waits_for_no_other_shard_although_one_has_just_gone() -> None:
+    async def work() -> None:
+        seen = Seen()
+        await seen.serve()
+        seen.directory.brokers["berlin"] = broker("berlin")
+        seen.supervisor.leave()
+        await seen.look()
+        seen.end(0)
+        seen.supervisor.leave()
+        await seen.look(0.0)
         assert seen.crew.is_ending
 
     run(work())
@@ -286,6 +303,30 @@ def test_it_looks_more_often_while_clients_wait_for_a_shard() -> None:
         await seen.look()
         assert seen.supervisor.pause == HURRY
 
+    run(work())
+
+
+def test_it_goes_on_looking_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        seen = Seen()
+        await seen.serve()
+        seen.directory.shards[0] = seen.directory.shards[0]._replace(address="")
+        looked: list[int] = []
+
+        def read() -> View:
+            looked.append(1)
+            if len(looked) == 3:
+                seen.crew.stop_rest()
+                seen.end(0)
+                seen.end(1)
+            return View(dict(seen.directory.brokers), dict(seen.directory.shards), {})
+
+        monkeypatch.setattr(seen.directory, "read", read)
+        await asyncio.wait_for(seen.supervisor.run(), 30)
+        assert len(looked) == 3
+
+    monkeypatch.setattr(supervisor, "HURRY", 0.0)
+    monkeypatch.setattr(supervisor, "LOOK", 60.0)
     run(work())
 
 

@@ -1,1 +1,0 @@
-"""Requests to a running broker: to its HTTP API, and to the bulk server beside it."""

@@ -1,1 +1,0 @@
-"""Writing rows as messages, over a broker's HTTP API."""

@@ -1,1 +1,0 @@
-"""The SQLite store: a row for each record and each link, through SQLAlchemy."""
