@@ -478,6 +478,19 @@ class Settlements(Suite):
         given.world.run()
         assert (given.client.tokens[1:], given.world.depth()) == (["late"], 1)
 
+    def test_such_a_range_is_part_of_the_next_transaction_and_has_no_first_one(self) -> None:
+        given = self.given("queue", *"123", ack=CLIENT, policy={"initial_redelivery_delay": 60.0})
+        given.client.begin(TX)
+        given.client.up_to(given.deliveries[1], tx=TX)
+        given.client.end(TX, Step.ROLLBACK)
+        given.world.run()
+        given.client.up_to(given.deliveries[1], given.deliveries[0], token="wrong")
+        given.client.begin(b"lu")
+        given.client.up_to(given.deliveries[1], tx=b"lu")
+        given.client.end(b"lu")
+        given.world.run()
+        assert (given.client.errors, given.world.depth()) == ([("wrong", "unknown-message")], 1)
+
     def test_a_rejection_of_what_a_rollback_gave_back_says_nothing_new(self) -> None:
         given = self.given("queue", "1", prefetch=1, policy={"initial_redelivery_delay": 60.0})
         given.client.begin(TX)
@@ -542,7 +555,7 @@ class Settlements(Suite):
         given.client.up_to(given.deliveries[3], given.deliveries[1], 99)
         given.world.run()
         assert [message.body for message in in_flight(given)] == [b"1", b"5"]
-        given.client.up_to(given.deliveries[4], given.deliveries[1], 1)
+        given.client.up_to(given.deliveries[4], given.deliveries[0], 1)
         given.world.run()
         assert [message.body for message in in_flight(given)] == [b"1"]
 
