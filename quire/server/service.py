@@ -31,12 +31,13 @@ from quire.server.entrance.visitor import Visitor
 from quire.server.garbage import GarbageCollection
 from quire.server.lease_watch import LeaseWatch
 from quire.server.listener import BACKLOG, address_of, listen
-from quire.server.openwire.openwire_doors import OpenWireDoors
+from quire.server.openwire.openwire_door import OpenWireDoors
 from quire.server.protocol_doors import Connected, ProtocolDoors
 from quire.server.stomp.stomp_doors import StompDoors
 from quire.server.store_lock import StoreLock
 from quire.server.ticker import Ticker
 from quire.sessions.rights import Gate
+from quire.sessions.session import LocalSession
 from quire.settings import Settings, local_host, split_address
 from quire.store.base import Store, Sync, WriteBatch
 from quire.store.disk import Disk, Probe, file_failure, free_bytes
@@ -238,7 +239,10 @@ class Service:
     def _made_doors(self) -> list[ProtocolDoors]:
         if self._member is not None:
             return self._member.doors(self)
-        return [StompDoors(self.broker, self.gate), OpenWireDoors(self.broker, self.gate)]
+        return [
+            StompDoors(self.broker, self.gate),
+            OpenWireDoors(self.broker, self.gate, partial(LocalSession, self.broker)),
+        ]
 
     async def _serve(self, doors: ProtocolDoors, listener: socket.socket) -> asyncio.Server:
         door = Door(

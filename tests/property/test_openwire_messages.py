@@ -37,7 +37,7 @@ from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
 from quire.protocols.stomp import decoder as stomp
 from quire.protocols.stomp.frames import SERVER_COMMANDS
-from quire.server.openwire.client_session import ClientSession
+from quire.server.openwire.client_door import ClientDoor
 from quire.server.openwire.dispatch_frames import PlainDispatch, StreamFrames
 from quire.server.openwire.message_content import HEADERS, content_of, message_of
 from quire.server.openwire.property_lines import RAW, RESERVED
@@ -293,7 +293,7 @@ class EncodingSession:
 
 def check_placed(record: Stored) -> None:
     """The fast way writes a message of a stream as the other one does."""
-    frames = StreamFrames(cast(ClientSession, EncodingSession()), CONSUMER, Q)
+    frames = StreamFrames(cast(ClientDoor, EncodingSession()), CONSUMER, Q, None)
     fast = frames._plain_frame(record, 77, (3, 9), False)
     assert fast in (None, frames._placed(record, 77, (3, 9), False))
 

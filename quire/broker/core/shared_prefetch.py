@@ -186,23 +186,3 @@ class SharedPrefetch:
             if candidate is child and number == sequence:
                 break
         return list(covered.items())
-
-    def last_given(
-        self, child: Subscription, sequence: int, count: int, first: tuple[Subscription, int] | None = None
-    ) -> list[tuple[Subscription, int]]:
-        """What was given out last up to and including a message, in that order.
-
-        It takes as long as there are messages in what is found and behind it, not before it.
-
-        Args:
-            count: how many messages at the most, if nothing is said of the first one.
-            first: the first one: a child and a sequence.
-        """
-        found: list[tuple[Subscription, int]] = []
-        for place in reversed(self._in_flight):
-            if found or place == (child, sequence):
-                found.append(place)
-                if place == first or (first is None and len(found) >= count):
-                    break
-        found.reverse()
-        return found

@@ -296,7 +296,8 @@ class ClusterSession:
         remote.writable = self._writable
         self._remotes[shard] = remote
         who = self._who
-        is_home = bool(who.client_id) and not who.is_made_up and self._map.shard_of_client(who.client_id or "") == shard
+        is_asked = who.client_id is not None and not who.is_made_up
+        is_home = is_asked and self._map.shard_of_client(who.client_id or "") == shard
         who = who._replace(claims=who.claims and is_home, announced=False)
         then = partial(self._claimed if is_home else self._introduced, shard)
         remote.open(who, _Asked(_Gathering(1, then), shard))

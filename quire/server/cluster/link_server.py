@@ -10,16 +10,17 @@ from quire.clock import Clock
 from quire.cluster.cluster_map import FRONT, ClusterMap
 from quire.security import Security
 from quire.server.client_transport import ClientTransport
+from quire.server.cluster.cluster_session import makes_cluster_session
 from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.link_connector import LinkConnector
 from quire.server.cluster.link_door import link_door
 from quire.server.cluster.links import Links
-from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
 from quire.server.cluster.verb_door import VerbDoors
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.entrance.entrance import Entrance, Lobby
+from quire.server.openwire.openwire_door import OpenWireDoors
 from quire.server.protocol_doors import Connected, ProtocolDoors
 from quire.sessions.rights import Gate
 from quire.sessions.session import LocalSession
@@ -73,10 +74,10 @@ class LinkServer:
         self.links = Links(self.cluster_map, self._secret, core, self._connector.connect)
         self.shared = ShardTransactions(broker, self.links)
         own: list[ProtocolDoors] = [StompEntryDoors(broker, service.gate, self.links, self.shared)]
-        own.append(openwire := OpenWireRelayDoors(broker, service.gate, self.links, self.shared))
+        makes_session = makes_cluster_session(broker, service.gate, self.links, self.shared)
+        own.append(OpenWireDoors(broker, service.gate, makes_session, self.cluster_map))
         virtual: dict[str, ProtocolDoors] = {
             "stomp": StompOwnerDoors(broker, service.gate, self.links, self.shared),
-            "openwire": openwire.owner_doors,
             "verbs": VerbDoors(broker, service.gate, partial(LocalSession, broker), self.cluster_map, self.shared),
         }  # fmt: skip
         self.clients = VirtualClients(

@@ -3,8 +3,8 @@
 Nearly all messages have an id that an OpenWire client made, a time stamp, plain properties and a body of bytes or ASCII
 text: their frames are joined from pieces that were encoded once. The encoder writes the others; a test compares both.
 
-A client knows a message by one number (``MessageId.broker_sequence_id``): its sequence in its lane. Of a stream
-the low bits are the number of the part of its consumer that has it. A part that was given back and comes again has
+A client knows a message by one number (``MessageId.broker_sequence_id``): its sequence in its lane. Of a consumer
+that may have several parts the low bits are the number of the part. A part that was given back and comes again has
 another number: an acknowledgement from before is not taken for one of now.
 """
 
@@ -13,7 +13,6 @@ from functools import lru_cache
 from struct import Struct
 
 from quire.broker.streams.groups.group_partition import RETRIES
-from quire.broker.streams.groups.member import MemberSubscription
 from quire.errors import LimitExceeded, QuireError
 from quire.message import PROPERTY_TYPES, Message, property_types, unescape
 from quire.protocols.openwire.commands import MessageDispatch
@@ -24,9 +23,10 @@ from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
 from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId, MessageId, ProducerId
 from quire.protocols.openwire.wire_fields import Structure
 from quire.server.openwire.advisory_structures import ADVISORY, with_structure
-from quire.server.openwire.client_session import ClientSession
+from quire.server.openwire.client_door import ClientDoor
 from quire.server.openwire.message_content import message_of, producer_of
 from quire.server.openwire.property_lines import RESERVED, written_value
+from quire.sessions.base import MemberPart
 
 SINCE = 10
 """The first version of OpenWire in which a dispatch looks like this."""
@@ -144,16 +144,20 @@ class DispatchFrames:
     Args:
         consumer: whose they are.
         destination: where they come from.
+        part: the number of the consumer's part, if it may have several; None for its only one.
     """
 
-    __slots__ = ("_consumer", "_destination", "_plain", "_refused", "_session", "_tells")
+    __slots__ = ("_client", "_consumer", "_destination", "_part", "_plain", "_refused", "_tells")
 
-    def __init__(self, session: ClientSession, consumer: ConsumerId, destination: ActiveMQDestination) -> None:
-        self._session = session
+    def __init__(
+        self, client: ClientDoor, consumer: ConsumerId, destination: ActiveMQDestination, part: int | None
+    ) -> None:
+        self._client = client
         self._consumer = consumer
+        self._part = part
         self._destination = destination
         self._tells = destination.physical_name.startswith(ADVISORY)
-        is_plain = session.format.version >= SINCE and not self._tells
+        is_plain = client.format.version >= SINCE and not self._tells
         self._plain = PlainDispatch(consumer, destination) if is_plain else None
         self._refused: list[tuple[int, QuireError]] = []
 
@@ -180,23 +184,26 @@ class DispatchFrames:
         return refused
 
     def _frame(self, message: Message, is_first: bool) -> bytes:
-        frame = None if self._plain is None else self._plain.frame(message, message.sequence, is_first=is_first)
+        number = message.sequence if self._part is None else number_of(message.sequence, self._part)
+        frame = None if self._plain is None else self._plain.frame(message, number, is_first=is_first)
         if frame is None:
-            return self._encoded(message, is_first)
-        if len(frame) > self._session.format.max_frame_size:
+            return self._encoded(message, number, is_first)
+        if len(frame) > self._client.format.max_frame_size:
             raise self._too_large(message, frame)
         return frame
 
     def _too_large(self, message: Message, frame: bytes) -> LimitExceeded:
-        limit = self._session.format.max_frame_size
+        limit = self._client.format.max_frame_size
         text = f"message {message.sequence} has {len(frame)} octets as a frame, and the client takes {limit}"
         return LimitExceeded(text, limit=limit)
 
     def _shown(self, stored: Message) -> WireMessage:
         return message_of(stored, self._destination)
 
-    def _encoded(self, stored: Message, is_first: bool) -> bytes:
+    def _encoded(self, stored: Message, number: int, is_first: bool) -> bytes:
         message = self._shown(stored)
+        assert message.message_id is not None
+        message.message_id.broker_sequence_id = number
         message.jmsx_group_first_for_consumer = is_first
         if self._tells:
             message = with_structure(message, self._consumer)
@@ -207,7 +214,7 @@ class DispatchFrames:
             consumer_id=self._consumer, destination=self._destination, message=message,
             redelivery_counter=message.redelivery_counter,
         )  # fmt: skip
-        return self._session.frame(dispatch)
+        return self._client.frame(dispatch)
 
 
 PART_BITS = 20
@@ -218,18 +225,18 @@ _PLACE_PROPERTIES = Struct(f">H{len(PARTITION)}sBiH{len(OFFSET)}sBq")
 _INT, _LONG = 5, 6
 
 
-def part_of(subscription: int) -> int:
-    """The part that a subscription's number stands for."""
-    return subscription & _PART
+def part_of(number: int) -> int:
+    """What stands for a part of a consumer, by its number."""
+    return number & _PART
 
 
-def number_of(offset: int, part: int) -> int:
+def number_of(sequence: int, part: int) -> int:
     """The number of a message of a part."""
-    return offset << PART_BITS | part & _PART
+    return sequence << PART_BITS | part & _PART
 
 
-def part_and_offset(number: int) -> tuple[int, int]:
-    """The part of a number, and the offset."""
+def part_and_sequence(number: int) -> tuple[int, int]:
+    """The part of a number, and the sequence there."""
     return number & _PART, number >> PART_BITS
 
 
@@ -256,7 +263,7 @@ class StreamFrames(DispatchFrames):
     __slots__ = ()
 
     def _frame(self, message: Message, is_first: bool) -> bytes:
-        place = part_and_offset(message.sequence)
+        place = part_and_sequence(message.sequence)
         return self._plain_frame(message, message.sequence, place, is_first) or self._placed(
             message, message.sequence, place, is_first
         )
@@ -266,7 +273,7 @@ class StreamFrames(DispatchFrames):
         if self._plain is None:
             return None
         frame = self._plain.frame(message, number, is_first=is_first, place=place_properties(*place))
-        if frame is not None and len(frame) > self._session.format.max_frame_size:
+        if frame is not None and len(frame) > self._client.format.max_frame_size:
             raise self._too_large(message, frame)
         return frame
 
@@ -291,25 +298,22 @@ class MemberFrames(StreamFrames):
     may come again is told apart by its producer, and shows its id as text.
 
     Args:
-        child: the member's part.
-        partition: its number, or ``RETRIES``.
+        part: the member's part.
         is_fresh: whether the consumer had nothing of the partition before.
     """
 
-    __slots__ = ("_child", "_is_fresh")
+    __slots__ = ("_is_fresh", "_of")
 
     def __init__(
-        self, session: ClientSession, consumer: ConsumerId, destination: ActiveMQDestination,
-        child: MemberSubscription, partition: int, *, is_fresh: bool,
+        self, client: ClientDoor, consumer: ConsumerId, destination: ActiveMQDestination, part: MemberPart, *,
+        is_fresh: bool,
     ) -> None:  # fmt: skip
-        super().__init__(session, consumer, destination)
-        self._child = child
-        self._is_fresh = is_fresh and partition != RETRIES
+        super().__init__(client, consumer, destination, part.number)
+        self._of = part
+        self._is_fresh = is_fresh and part.partition != RETRIES
 
     def _frame(self, message: Message, is_first: bool) -> bytes:
-        child = self._child
-        place = child.member.group.place_of(child, message)
-        number = number_of(message.sequence, child.number)
+        place, number = self._of.origin(message), number_of(message.sequence, self._of.number)
         is_plain = self._is_fresh and not message.redelivered
         frame = self._plain_frame(message, number, place, is_first) if is_plain else None
         return frame or self._placed(message, number, place, is_first)
@@ -317,7 +321,7 @@ class MemberFrames(StreamFrames):
     def _shown(self, stored: Message) -> WireMessage:
         shown = super()._shown(stored)
         may_be_known = stored.redelivered or not self._is_fresh
-        if may_be_known and self._session.format.version >= SINCE:
-            producer = ProducerId(AGAIN, self._child.number, stored.deliveries)
+        if may_be_known and self._client.format.version >= SINCE:
+            producer = ProducerId(AGAIN, self._of.number, stored.deliveries)
             shown.message_id = MessageId(producer, stored.sequence, text_view=str(shown.message_id))
         return shown

@@ -4,7 +4,7 @@ from typing import Any
 
 from quire.destination import Destination, DestinationKind
 from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic
-from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
+from quire.server.openwire.openwire_door import OpenWireDoors
 from quire.testing.stepped_cluster import SteppedCluster, SteppedShard
 from tests.unit.broker.harness import settings as changed_settings
 from tests.unit.server.openwire.rig import OpenWireClient, OpenWireClients
@@ -16,8 +16,7 @@ class OpenWireShard(OpenWireClients, SteppedShard):
     def __init__(self, cluster: SteppedCluster, *arguments: Any) -> None:
         super().__init__(cluster, *arguments)
         self._cluster = cluster
-        self.doors = doors = OpenWireRelayDoors(self.broker, self.gate, self.links, self.shared)
-        self.owner_doors["openwire"] = doors.owner_doors
+        self.doors = OpenWireDoors(self.broker, self.gate, self.session_of, self.cluster_map)
 
     def run(self) -> None:
         """Let the whole cluster come to rest."""

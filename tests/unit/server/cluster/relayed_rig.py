@@ -5,12 +5,14 @@ from typing import Any
 from quire.cluster.cluster_map import FRONT, ClusterMap, Peer
 from quire.cluster.link import Link
 from quire.cluster.placement import Placement
+from quire.server.cluster.cluster_session import makes_cluster_session
 from quire.server.cluster.links import Links
-from quire.server.cluster.openwire_relay_doors import OpenWireRelayDoors
 from quire.server.cluster.shard_transactions import ShardTransactions
+from quire.server.cluster.verb_door import VerbDoors
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.visitor import Visitor
+from quire.server.openwire.openwire_door import OpenWireDoor, OpenWireDoors
 from quire.sessions.rights import Gate
 from quire.settings import Settings
 from quire.testing.stepped_cluster import SECRET, MemoryPort
@@ -36,18 +38,23 @@ class RelayedRig(Rig):
         own_map.epoch = 1
         own_links = Links(own_map, SECRET, self.broker.core, self._join)
         shared = ShardTransactions(self.broker, own_links)
-        self.doors = OpenWireRelayDoors(self.broker, self.gate, own_links, shared).owner_doors
-        self.by_id = self.doors._by_id
+        doors = VerbDoors(self.broker, self.gate, self.session_of, own_map, shared)
         self._virtual = VirtualClients(
-            self.broker, self.security, self._admission, SECRET, own_map, {"openwire": self.doors}, self.sessions,
+            self.broker, self.security, self._admission, SECRET, own_map, {"verbs": doors}, self.sessions,
             shared.outcomes,
         )  # fmt: skip
         front = self.front = Rig(self.settings, clock=self.clock)
         front.gate = Gate(front.broker, self.security, front.sessions.values)
         links = Links(front_map, SECRET, front.broker.core, self._join)
         shared = ShardTransactions(front.broker, links)
-        front.doors = OpenWireRelayDoors(front.broker, front.gate, links, shared)
+        makes_session = makes_cluster_session(front.broker, front.gate, links, shared)
+        front.doors = OpenWireDoors(front.broker, front.gate, makes_session, front_map)
         front_map.update({0: Peer("owner:1", 1)}, {})
+
+    @property
+    def by_id(self) -> dict[str, OpenWireDoor]:
+        """The clients of the front that are connected."""
+        return self.front.by_id
 
     def _join(self, _: Peer, link: Link) -> None:
         entry = MemoryPort(link)

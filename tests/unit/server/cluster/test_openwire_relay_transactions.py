@@ -9,10 +9,10 @@ from quire.protocols.openwire.commands import (
     IntegerResponse,
     MessageDispatch,
     RemoveInfo,
+    TransactionInfo,
     TransactionType,
 )
 from quire.protocols.openwire.structures import ActiveMQQueue, ConnectionId, TransactionId, XATransactionId
-from quire.server.cluster.openwire_step_session import step_command
 from tests.unit.server.cluster.openwire_cluster import OpenWireCluster
 from tests.unit.server.openwire.rig import OpenWireClient
 
@@ -147,7 +147,7 @@ def test_steps_of_the_cluster_are_refused_from_clients() -> None:
     id = client.begin()
     sent_in(client, id, cluster.queue(0), cluster.queue(1))
     cluster.run()
-    step = step_command(id, "enlist " + "00" * 16)
+    step = TransactionInfo(transaction_id=id, connection_id=ConnectionId("enlist " + "00" * 16), type=100)
     assert client.refused(step)[1] == "protocol-violation"
     xid = XATransactionId(FORMAT, b"global", b"1")
     assert "invalid-argument" in str(getattr(client.ask(client.step(BEGIN, xid)), "exception", None))

@@ -41,7 +41,7 @@ from quire.protocols.openwire.structures import (
 )
 from quire.protocols.openwire.wire_fields import Structure
 from quire.protocols.openwire.wire_format import WireFormat
-from quire.server.openwire.openwire_doors import OpenWireDoors
+from quire.server.openwire.openwire_door import OpenWireDoor, OpenWireDoors
 from quire.settings import Settings
 from quire.testing.stepped import RecordingConnection, SteppedBroker
 from tests.unit.broker.harness import settings as changed_settings
@@ -303,16 +303,17 @@ class OpenWireClients(SteppedBroker):
 
 
 class Rig(OpenWireClients):
-    """A stepped broker by itself.
-
-    Attributes:
-        by_id: the OpenWire sessions by the ids of their connections.
-    """
+    """A stepped broker by itself."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.doors = OpenWireDoors(self.broker, self.gate)
-        self.by_id = self.doors._by_id
+        self.doors = OpenWireDoors(self.broker, self.gate, self.session_of)
+
+    @property
+    def by_id(self) -> dict[str, OpenWireDoor]:
+        """The clients of OpenWire that are connected, by the ids of their connections."""
+        doors = [door for door in self.sessions.values() if isinstance(door, OpenWireDoor)]
+        return {door.connection_id: door for door in doors if door.connection_id}
 
     def reopen(self, settings: Settings | None = None) -> "Rig":
         """Crash, and start a new broker on the same store."""

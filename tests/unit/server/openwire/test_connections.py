@@ -19,7 +19,7 @@ from quire.protocols.openwire.commands import (
     ShutdownInfo,
 )
 from quire.protocols.openwire.structures import ConnectionId, ConsumerId, ProducerId, SessionId
-from quire.server.openwire.openwire_session import GOODBYE_DELAY
+from quire.server.openwire.openwire_door import GOODBYE_DELAY
 from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, T, thrown
 
 # Who it is.
@@ -204,7 +204,7 @@ def test_a_connection_has_a_limited_number_of_sessions_producers_and_consumers(m
 
 
 def test_the_selectors_of_a_connection_have_a_limited_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.openwire.openwire_consumers.MAX_SELECTORS", 10)
+    monkeypatch.setattr("quire.sessions.consumers.MAX_SELECTORS", 10)
     client = Rig().client()
     first = client.consumer(selector="a = 1")
     client.consumer(selector="b = 1")

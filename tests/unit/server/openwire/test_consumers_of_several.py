@@ -11,7 +11,7 @@ from quire.protocols.openwire.structures import (
     ActiveMQTopic,
 )
 from tests.unit.broker.harness import settings
-from tests.unit.server.openwire.rig import Rig, T, counters, pull, texts
+from tests.unit.server.openwire.rig import Rig, T, counters, pull, sequence_of, texts
 
 
 @pytest.mark.parametrize("pattern", ["a.*", "a.>", "a.*.>.>", "a.x,a.y"])
@@ -126,7 +126,7 @@ def test_a_consumer_that_cannot_have_all_its_destinations_has_none(kind: type[Ac
 
 
 def test_a_connection_consumes_a_limited_number_of_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.openwire.subscription_table.MAX_CONSUMED", 2)
+    monkeypatch.setattr("quire.sessions.consumers.MAX_PARTS", 2)
     client = Rig().client()
     refusal = ("ResourceAllocationException", "limit-exceeded")
     assert client.refused(client.consumer_info(ActiveMQQueue("a,b,c"))) == refusal
@@ -135,7 +135,7 @@ def test_a_connection_consumes_a_limited_number_of_destinations(monkeypatch: pyt
 
 
 def test_destinations_that_come_beyond_the_limit_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.openwire.subscription_table.MAX_CONSUMED", 2)
+    monkeypatch.setattr("quire.sessions.consumers.MAX_PARTS", 2)
     rig = Rig()
     client, sender = rig.client(), rig.client()
     client.consumer(ActiveMQQueue("a.>"))
@@ -146,17 +146,19 @@ def test_destinations_that_come_beyond_the_limit_are_told_of(monkeypatch: pytest
     assert client.is_open()
 
 
-def test_an_acknowledgement_of_a_consumer_of_several_queues_names_the_queue() -> None:
+def test_messages_of_several_queues_have_different_numbers() -> None:
     rig = Rig()
     client = rig.client()
     client.consumer(ActiveMQQueue("a.>"))
-    client.send("1", destination=ActiveMQQueue("a.x"))
+    for name in ("a.x", "a.y"):
+        client.send(name, destination=ActiveMQQueue(name))
     dispatches = client.take(MessageDispatch)
-    for wrong in (ActiveMQQueue("a.y"), None):
-        assert client.refused(client.ack(dispatches, destination=wrong))[1] == "unknown-message"
-    several = client.ack(dispatches, destination=ActiveMQQueue("a.x,a.y"))
-    assert client.refused(several)[1] == "invalid-destination"
-    client.done(client.ack(dispatches))
+    numbers = [sequence_of(dispatch) for dispatch in dispatches]
+    assert len(set(numbers)) == 2
+    client.done(client.ack(dispatches[1:]))
+    assert (rig.depth("a.x"), rig.depth("a.y")) == (1, 0)
+    assert client.refused(client.ack(dispatches[1:]))[1] == "unknown-message"
+    client.done(client.ack(dispatches[:1], destination=None))
     assert rig.depth("a.x") == 0
 
 

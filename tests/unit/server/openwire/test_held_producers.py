@@ -35,7 +35,7 @@ def test_a_producer_is_held_while_the_store_is_full_and_goes_on_when_there_is_ro
     number = client.request(client.message("2"))
     rig.run()
     assert client.take(Response) == []
-    assert client.session in rig.broker.core.flow.holds
+    assert [hold.name for hold in rig.broker.core.flow.holds] == [client.session.name]
     consumer.consumer()
     consumer.acks(consumer.take(MessageDispatch))
     assert [answer.correlation_id for answer in client.take(Response)] == [number]
@@ -110,7 +110,7 @@ def test_a_transaction_that_fills_the_store_by_itself_is_refused() -> None:
 
 
 def test_more_destinations_and_producers_than_are_remembered_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.openwire.openwire_sends.PLANS", 2)
+    monkeypatch.setattr("quire.server.openwire.openwire_sends.ROUTES", 2)
     rig = Rig()
     client = fault_tolerant(rig)
     for _ in range(2):
@@ -158,7 +158,7 @@ def test_a_held_producer_is_not_taken_for_dead() -> None:
 
 
 def test_input_beyond_the_time_of_a_turn_waits_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.connected_session.INPUT_BUDGET", -1.0)
+    monkeypatch.setattr("quire.server.connected_door.INPUT_BUDGET", -1.0)
     rig = Rig()
     client, other = rig.client(), rig.client()
     infos = [client.consumer_info(ActiveMQQueue(f"q{number}")) for number in range(5)]

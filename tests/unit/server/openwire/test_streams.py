@@ -30,7 +30,7 @@ from quire.protocols.openwire.structures import (
 )
 from quire.protocols.openwire.throwable import Throwable
 from quire.protocols.openwire.wire_format import WireFormat
-from quire.server.openwire.dispatch_frames import number_of, part_and_offset, part_of, place_properties
+from quire.server.openwire.dispatch_frames import number_of, part_and_sequence, part_of, place_properties
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, counters, id_of, properties, texts
 
@@ -115,7 +115,7 @@ def test_two_connections_share_a_group_and_its_client_id_does_not_matter() -> No
 
 def test_a_member_without_a_client_id_is_taken() -> None:
     client = rig().client(client_id="x")
-    client.session.client_id = ""
+    client.session.session.client_id = ""
     member(client)
 
 
@@ -179,7 +179,7 @@ def test_members_of_a_group_have_one_selector() -> None:
 
 
 def test_a_connection_may_have_so_many_parts_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.openwire.subscription_table.MAX_CONSUMED", 5)
+    monkeypatch.setattr("quire.sessions.consumers.MAX_PARTS", 5)
     client = rig(partitions=2).client()
     member(client)
     assert client.refused(client.consumer_info(S, subscription_name="g"))[1] == "limit-exceeded"
@@ -192,7 +192,7 @@ def test_a_connection_may_have_so_many_parts_of_streams(monkeypatch: pytest.Monk
 def test_a_number_says_the_part_and_the_offset(offset: int, subscription: int, partition: int) -> None:
     number = number_of(offset, subscription)
     assert 0 < number < 2**63
-    assert part_and_offset(number) == (part_of(subscription), offset)
+    assert part_and_sequence(number) == (part_of(subscription), offset)
     said = read_map((2).to_bytes(4, "big") + place_properties(partition, offset))
     assert said == {PARTITION: partition, OFFSET: offset}
 
@@ -669,7 +669,6 @@ def test_a_reader_leaves_nothing_behind() -> None:
     assert len(broker.broker.groups.readers) == 1
     client.remove(id)
     assert not broker.broker.groups.readers
-    assert not client.session.consumers.table.members
     assert not client.session.subscriptions
 
 

@@ -249,7 +249,7 @@ def test_it_cannot_be_one_of_several() -> None:
 
 
 def test_a_connection_has_a_limited_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.openwire.connection_commands.MAX_TEMPORARIES", 1)
+    monkeypatch.setattr("quire.sessions.session.MAX_TEMPORARIES", 1)
     client = Rig().client()
     temporary = client.temporary(1)
     second = DestinationInfo(destination=ActiveMQTempQueue(f"{client.id}:2"), operation_type=ADD)

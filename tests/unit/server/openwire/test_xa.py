@@ -2,6 +2,7 @@
 
 import pytest
 
+from quire.broker.transactions.decisions import Xid
 from quire.errors import StoreFull
 from quire.protocols.openwire.commands import (
     DataArrayResponse,
@@ -12,6 +13,8 @@ from quire.protocols.openwire.commands import (
     TransactionType,
 )
 from quire.protocols.openwire.structures import ActiveMQQueue, XATransactionId
+from quire.sessions.session import LocalSession
+from quire.sessions.transactions import branch_tx
 from tests.unit.server.openwire.rig import OpenWireClient, Rig
 
 BEGIN, END, PREPARE = TransactionType.BEGIN, TransactionType.END, TransactionType.PREPARE
@@ -240,7 +243,9 @@ def test_sends_in_branches_that_do_not_exist_are_refused_and_leave_nothing_behin
     begun(client)
     client.tell(client.message("1", ActiveMQQueue(","), transaction_id=XID))
     rig.run()
-    assert client.session._transactions._failed_branches.keys() == {XID}
+    session = client.session.session
+    assert isinstance(session, LocalSession)
+    assert session.transactions._failed_branches.keys() == {branch_tx(Xid(4660, b"global", b"branch"))}
 
 
 def test_a_late_send_in_a_prepared_branch_is_refused_and_its_commit_stands() -> None:
