@@ -650,8 +650,10 @@ class Settlements(Suite):
 
     def test_handles_are_settled_in_a_transaction(self) -> None:
         given, group = self.late()
-        (again,) = given.again(101.0)
         given.client.begin(TX)
+        given.client.handles(given.deliveries[0], tx=TX)
+        assert self.outcomes(given) == ["stale"]
+        (again,) = given.again(101.0)
         given.client.handles(given.deliveries[0], again, tx=TX)
         assert self.outcomes(given) == ["stale", "done"]
         assert (len(in_flight(given)), group.late) == (1, 0)
