@@ -10,11 +10,11 @@ from functools import partial
 from itertools import islice
 from typing import Any, cast
 
-from quire.broker.acknowledgement import Pull
 from quire.broker.advisories import PREFIX
 from quire.broker.broker import Broker
 from quire.broker.core.shared_prefetch import ChildSubscription, SharedPrefetch
 from quire.broker.core.subscription import Session, Subscription
+from quire.broker.pull import Pull
 from quire.broker.queues.browsing import Browsed, Browser
 from quire.broker.queues.lane_dispatch import Departure, LaneDispatch
 from quire.broker.queues.queue import Queue

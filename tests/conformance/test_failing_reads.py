@@ -8,7 +8,6 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker.acknowledgement import AckType, acknowledge
 from quire.management.queues import Management
 from quire.store.base import Store, Sync
 from quire.store.memory import MemoryStore
@@ -16,6 +15,7 @@ from quire.store.urls import store_for_url
 from quire.testing.stepped import Frame, SteppedClient
 from tests.conformance.failing_reads import Step, World, play
 from tests.unit.broker.core_consumer import CoreConsumer
+from tests.unit.broker.recipients import acknowledge
 from tests.unit.broker.xa import send_in, start, xid
 
 
@@ -224,7 +224,7 @@ def prepares(world: World) -> None:
         for producer in ("v", "w"):
             body = f"{producer}{outcome}".encode()
             send_in(world.stepped, work, "/queue/sent", body, producer=producer, producer_sequence=int(branch))
-        acknowledge(consumer.subscription, AckType.STANDARD, first, last, transaction=work.transaction)
+        acknowledge(consumer.subscription, first, last, transaction=work.transaction)
         consumer.leave()  # what is acknowledged waits in its queue again
         world.rest()
         world.call(work.prepare)

@@ -5,11 +5,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from quire.broker.acknowledgement import AckType, acknowledge
 from quire.broker.transactions.xa import XaBranch
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import settings
+from tests.unit.broker.recipients import acknowledge
 from tests.unit.broker.xa import send_in, start, xid
 
 NAMES = st.sampled_from([b"1", b"2", b"3"])
@@ -68,7 +68,7 @@ class XaMachine(RuleBasedStateMachine):
         if free := self.free(consumer):
             message = consumer.subscription.in_flight[free[0]]
             self.waiting.discard(message.content.rpartition(b"\n")[2])
-            acknowledge(consumer.subscription, AckType.INDIVIDUAL, None, free[0])
+            acknowledge(consumer.subscription, free[0])
             self.stepped.run()
 
     def free(self, consumer: CoreConsumer) -> list[int]:
@@ -108,7 +108,7 @@ class XaMachine(RuleBasedStateMachine):
         held, sent = self.held.setdefault(name, set()), self.sends.setdefault(name, set())
         for sequence in self.free(consumer)[:most]:
             held.add(consumer.subscription.in_flight[sequence].content.rpartition(b"\n")[2])
-            acknowledge(consumer.subscription, AckType.INDIVIDUAL, None, sequence, transaction=branch.transaction)
+            acknowledge(consumer.subscription, sequence, transaction=branch.transaction)
         if sends:
             body = self.new_body()
             send_in(self.stepped, branch, "/queue/q", body)
@@ -171,7 +171,7 @@ class XaMachine(RuleBasedStateMachine):
         while came := last.take():
             got += [message.body for message in came]
             for message in came:
-                acknowledge(last.subscription, AckType.INDIVIDUAL, None, message.sequence)
+                acknowledge(last.subscription, message.sequence)
             self.stepped.run()
         assert sorted(got) == sorted(self.waiting)
         assert (self.stepped.queue("q").depth, self.stepped.broker.core.memory.used) == (0, 0)

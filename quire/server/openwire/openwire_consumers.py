@@ -7,7 +7,6 @@ Acknowledgements of single messages that follow each other are settled together.
 from collections.abc import Callable
 from typing import Any, cast
 
-from quire.broker.acknowledgement import AckType
 from quire.broker.dead_letter import DUPLICATE
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.streams.partition import Start, StartKind
@@ -23,6 +22,7 @@ from quire.errors import (
     UnknownMessage,
 )
 from quire.protocols.openwire.commands import (
+    AckType,
     ConsumerControl,
     ConsumerInfo,
     MessageAck,

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from quire.broker.acknowledgement import Pull
 from quire.broker.core.subscription import Subscription
+from quire.broker.pull import Pull
 from quire.broker.queues.lane_dispatch import Departure, LaneDispatch
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.routing.temporary import TemporaryQueue, TemporaryTopic

@@ -1,7 +1,7 @@
 """A consumer of a queue without any protocol: for tests of acknowledgements, pulls and XA transactions."""
 
-from quire.broker.acknowledgement import Pull
 from quire.broker.core.subscription import AckMode, Subscription
+from quire.broker.pull import Pull
 from quire.message import Message
 from quire.selectors import selector
 from quire.testing.stepped import SteppedBroker

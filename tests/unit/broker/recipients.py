@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from quire.broker.acknowledgement import Pull
 from quire.broker.core.subscription import AckMode, Session, Subscription
+from quire.broker.pull import Pull
 from quire.broker.topics.durable import DurableSubscription
+from quire.broker.transactions.transaction import Transaction
 from quire.errors import QuireError, StoreCorrupt
 from quire.message import Message, header_lines
 from quire.selectors import selector
@@ -124,6 +125,14 @@ def put(stepped: SteppedBroker, *bodies: bytes | str, topic: str = "t", **fields
         plain = body if isinstance(body, bytes) else body.encode()
         broker.topic(topic).send(header_lines(headers) + b"\n" + plain, **how)
     broker.core.sender = None
+
+
+def acknowledge(subscription: Subscription, *sequences: int, transaction: Transaction | None = None) -> None:
+    """Acknowledge messages, at once or in a transaction."""
+    if transaction is not None:
+        transaction.acknowledge(subscription, list(sequences))
+    else:
+        assert subscription.acknowledge(list(sequences)) == []
 
 
 def accept(subscription: Subscription, *messages: Message) -> None:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from quire.broker.acknowledgement import AckType, acknowledge
 from quire.errors import InvalidArgument, StoreFull
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import filled, numbers
@@ -37,7 +36,7 @@ def test_what_was_pulled_and_not_acknowledged_makes_no_difference_to_the_next_pu
         receiver.pull(timeout_ms=-1)
         stepped.run()
         assert receiver.bodies() == numbers(number)
-    acknowledge(receiver.subscription, AckType.DELIVERED, 1, 2)
+    receiver.subscription.extend([1, 2])
     assert receiver.subscription.credit == 0
 
 

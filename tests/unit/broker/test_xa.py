@@ -2,11 +2,11 @@
 
 import pytest
 
-from quire.broker.acknowledgement import AckType, acknowledge
 from quire.broker.transactions import xa as xa_module
 from quire.errors import TransactionTooLarge, UnknownXid, WrongTransactionState
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import consumer, filled, numbers
+from tests.unit.broker.recipients import acknowledge
 from tests.unit.broker.xa import XID, acknowledged, depths, send_in, start
 
 # One phase.
@@ -197,7 +197,7 @@ def test_messages_come_back_to_a_consumer_that_is_still_there() -> None:
     stepped.run()
     assert receiver.bodies() == numbers(1)
     branch.roll_back()
-    acknowledge(receiver.subscription, AckType.INDIVIDUAL, 2, 2)
+    acknowledge(receiver.subscription, 2)
     stepped.run()
     assert receiver.bodies() == numbers(0)
 
@@ -217,7 +217,7 @@ def test_messages_come_back_when_the_cursor_has_gone_back_to_the_head_meanwhile(
     red = CoreConsumer(stepped, wanted="color = 'red'")  # what is there is parked: nobody wants it
     receiver = CoreConsumer(stepped, prefetch=2)
     branch = start(stepped, receiver.session)
-    acknowledge(receiver.subscription, AckType.STANDARD, 1, 2, transaction=branch.transaction)
+    acknowledge(receiver.subscription, *receiver.subscription.up_to(2), transaction=branch.transaction)
     branch.prepare()
     receiver.leave()
     stepped.run()
@@ -238,7 +238,7 @@ def test_hidden_messages_of_a_group_are_in_flight_no_more() -> None:
     stepped.run()
     receiver = CoreConsumer(stepped)
     branch = start(stepped, receiver.session)
-    acknowledge(receiver.subscription, AckType.INDIVIDUAL, 1, 1, transaction=branch.transaction)
+    acknowledge(receiver.subscription, 1, transaction=branch.transaction)
     branch.prepare()
     assert stepped.queue("q").dispatcher.groups.groups["g"].in_flight == 0
     branch.roll_back()
@@ -272,7 +272,7 @@ def test_messages_of_a_prioritized_queue_come_back_by_priority() -> None:
     receiver = CoreConsumer(stepped)
     branch = start(stepped, receiver.session)
     sequences = [message.sequence for message in receiver.take()]
-    acknowledge(receiver.subscription, AckType.STANDARD, sequences[0], sequences[2], transaction=branch.transaction)
+    acknowledge(receiver.subscription, *sequences[:3], transaction=branch.transaction)
     branch.prepare()
     stepped.run()
     stepped = stepped.reopen()
@@ -294,9 +294,7 @@ def test_messages_that_are_not_persistent_have_the_same_fate(outcome: str, limit
     branch = start(stepped, receiver.session)
     while came := receiver.take():
         for message in came:
-            acknowledge(
-                receiver.subscription, AckType.INDIVIDUAL, None, message.sequence, transaction=branch.transaction
-            )
+            acknowledge(receiver.subscription, message.sequence, transaction=branch.transaction)
         if limit == 1000:
             break
         stepped.run()
@@ -326,7 +324,7 @@ def test_a_queue_that_was_deleted_meanwhile_is_left_alone(outcome: str, headers:
     stepped.run()
     receiver = CoreConsumer(stepped)
     branch = start(stepped, receiver.session)
-    acknowledge(receiver.subscription, AckType.INDIVIDUAL, 1, 1, transaction=branch.transaction)
+    acknowledge(receiver.subscription, 1, transaction=branch.transaction)
     send_in(stepped, branch, "/queue/out", b"1")
     branch.prepare()
     receiver.leave()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from quire.broker.acknowledgement import AckType, acknowledge
 from quire.broker.transactions.xa import XaBranch
 from quire.errors import BrokerStopping, StoreCorrupt, StoreFull, UnknownXid, WrongTransactionState
 from quire.store.base import Store, WriteBatch
@@ -14,6 +13,7 @@ from quire.store.memory import MemoryStore
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import consumer, drain, numbers, settings
+from tests.unit.broker.recipients import acknowledge
 from tests.unit.broker.xa import XID, depths, send_in, start
 
 FULL = StoreFull("no space")
@@ -40,7 +40,7 @@ def working(store: Store) -> tuple[SteppedBroker, XaBranch]:
     receiver = CoreConsumer(stepped)
     branch = start(stepped, receiver.session)
     for sequence in (1, 3):
-        acknowledge(receiver.subscription, AckType.INDIVIDUAL, None, sequence, transaction=branch.transaction)
+        acknowledge(receiver.subscription, sequence, transaction=branch.transaction)
     send_in(stepped, branch, "/queue/out", b"1")
     stepped.run()
     return stepped, branch
@@ -170,7 +170,7 @@ def test_what_was_known_of_the_deliveries_of_hidden_messages_is_not_forgotten(st
     stepped.run()
     receiver = stepped.queue("q").subscriptions[0]
     branch = start(stepped, receiver.session)
-    acknowledge(receiver, AckType.INDIVIDUAL, None, 3, transaction=branch.transaction)
+    acknowledge(receiver, 3, transaction=branch.transaction)
     branch.prepare()
     stepped.run()
     stepped = stepped.reopen()

@@ -2,13 +2,12 @@
 
 import pytest
 
-from quire.broker.acknowledgement import AckType, acknowledge
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.topics.durable import DurableSubscription
 from quire.broker.transactions.xa import XaBranch
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
-from tests.unit.broker.recipients import Recipient, leave, publish, put, records, settle
+from tests.unit.broker.recipients import Recipient, acknowledge, leave, publish, put, records, settle
 from tests.unit.broker.xa import XID, send_in, start
 
 
@@ -21,7 +20,7 @@ def durably(*, restart: bool, **policy: bool) -> tuple[SteppedBroker, XaBranch]:
         put(stepped, body, priority=priority)
     stepped.run()
     branch = start(stepped, receiver)
-    acknowledge(subscription, AckType.STANDARD, None, 2, transaction=branch.transaction)
+    acknowledge(subscription, *subscription.up_to(2), transaction=branch.transaction)
     branch.prepare()
     stepped.run()
     leave(subscription)
@@ -41,7 +40,7 @@ def finish(stepped: SteppedBroker) -> list[tuple[bytes, bool]]:
     subscription = receiver.subscribe_durably()
     came = receiver.take()
     for message in came:
-        acknowledge(subscription, AckType.INDIVIDUAL, None, message.sequence)
+        acknowledge(subscription, message.sequence)
     stepped.run()
     assert (durable(stepped).depth, records(stepped), stepped.broker.core.memory.used) == (0, 0, 0)
     return [(message.body, message.redelivered) for message in came]
@@ -128,7 +127,7 @@ def plainly() -> tuple[SteppedBroker, Recipient, Subscription, XaBranch]:
     publish(stepped, "1", "2")
     assert receiver.bodies() == [b"1", b"2"]
     branch = start(stepped, receiver)
-    acknowledge(subscription, AckType.INDIVIDUAL, None, min(subscription.in_flight), transaction=branch.transaction)
+    acknowledge(subscription, min(subscription.in_flight), transaction=branch.transaction)
     branch.prepare()
     stepped.run()
     return stepped, receiver, subscription, branch
@@ -137,7 +136,7 @@ def plainly() -> tuple[SteppedBroker, Recipient, Subscription, XaBranch]:
 def test_a_plain_subscription_is_done_with_what_is_committed() -> None:
     stepped, _, subscription, branch = plainly()
     branch.commit()
-    acknowledge(subscription, AckType.STANDARD, None, max(subscription.in_flight), count=1)
+    acknowledge(subscription, *subscription.up_to(max(subscription.in_flight)))
     stepped.run()
     assert (stepped.broker.core.memory.used, stepped.broker.xa.recover()) == (0, [])
 

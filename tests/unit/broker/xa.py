@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any
 
-from quire.broker.acknowledgement import AckType, acknowledge
 from quire.broker.core.core import Target
 from quire.broker.core.subscription import Session
 from quire.broker.transactions.decisions import Xid
@@ -12,7 +11,7 @@ from quire.message import header_lines
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import filled
-from tests.unit.broker.recipients import Recipient
+from tests.unit.broker.recipients import Recipient, acknowledge
 
 
 def xid(branch: bytes) -> Xid:
@@ -57,5 +56,5 @@ def acknowledged(count: int, **changes: Any) -> tuple[SteppedBroker, CoreConsume
     stepped = filled(count + 1, **changes)
     receiver = CoreConsumer(stepped, prefetch=count)
     branch = start(stepped, receiver.session)
-    acknowledge(receiver.subscription, AckType.STANDARD, 1, count, transaction=branch.transaction)
+    acknowledge(receiver.subscription, *range(1, count + 1), transaction=branch.transaction)
     return stepped, receiver, branch
