@@ -44,7 +44,7 @@ def must_wait(core: Core, session: Session, destination: str, *, stored: bool, i
 
 
 def check_room(core: Core, destination: str = "", *, stored: bool) -> None:
-    """See that a message can be sent now, by somebody who does not wait.
+    """See that a message can be sent now, for a sender that does not wait.
 
     Args:
         destination: where it goes; empty if it is many.

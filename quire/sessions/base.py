@@ -20,7 +20,7 @@ Rules that every session keeps; the conformance test of sessions has a case for 
 5. ``subscribe`` adds the first part before it returns, or before its first delivery. The token of a plain consumer
    comes before its first delivery, and that of a member before its first event. No other verb calls the door before it
    returns, but for ``part_gone`` and the end of a pull for none.
-6. If a verb in a transaction fails and nobody waits for it, the transaction has failed: its commit is refused.
+6. If a verb in a transaction fails that has no token, the transaction has failed: its commit is refused.
 
 A delivery is a pair of a part and a message; no object is made for it. Its name is the part's number with the
 message's sequence. The name of a member's message is a ``Handle``, which outlives the connection.
@@ -43,7 +43,7 @@ from quire.message import Message
 from quire.selectors import Selector
 
 Token = Any
-"""Given back when a verb is done; None if nobody waits. A door mostly gives its encoded answer, such as a receipt."""
+"""Given back when a verb is done; None if its client does not wait. A door mostly gives its encoded answer, such as a receipt."""
 
 Tx = bytes
 """The name of a transaction: ``b"l"`` with the door's name of a local one, ``b"x"`` with the XID of a branch."""
@@ -97,7 +97,7 @@ class Sending(NamedTuple):
         expiration: when it expires, in milliseconds since the epoch; 0 for never.
         priority: 0 to 9.
         persistent: whether it outlives a restart.
-        producer: who numbers its messages; empty for nobody.
+        producer: the producer that numbers its messages; empty for none.
         producer_sequence: the number of this one.
     """
 
@@ -548,7 +548,7 @@ class Door(Protocol):
         """A verb has a result."""
 
     def failed(self, token: Token | None, error: QuireError) -> None:
-        """A verb has failed; without a token nobody waits for it."""
+        """A verb has failed; without a token its client does not wait for it."""
 
     def part_added(self, part: Part) -> None:
         """A consumer has a part more. The door may set its ``writer``."""

@@ -252,7 +252,7 @@ class LocalSession(ConsumingSession):
         return True
 
     def _note_failure(self, tx: Tx | None, token: Token, error: QuireError) -> None:
-        """A verb failed. If nobody waits for it, the transaction that it is part of has failed."""
+        """A verb failed. If it has no token, the transaction that it is part of has failed."""
         if tx is not None and token is None:
             self.transactions.failed(tx, error)
 

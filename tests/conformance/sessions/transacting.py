@@ -124,6 +124,8 @@ class Transacting(Suite):
         world.run()
         assert client.errors == [("commit", "too-many-destinations"), ("again", "unknown-transaction")]
         assert list(first.part.in_flight) == [first.message.sequence]
+        part: Any = first.part
+        assert (part.extended, world.broker.broker.core.transaction_bytes) == (set(), 0)
 
     def test_a_message_counts_that_its_consumer_had_acknowledged_when_it_went(self) -> None:
         world, client, (first,) = self.given()
