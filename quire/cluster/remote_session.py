@@ -548,7 +548,7 @@ class RemoteSession:
         self.connection.write(frame)
 
     def _ask(self, token: Token) -> int:
-        """The number for a token; 0 if nobody waits."""
+        """The number for a token; 0 if none waits."""
         if token is None:
             return 0
         self._last_ask = self._last_ask % 0xFFFFFFFF + 1

@@ -5,7 +5,7 @@ there are many of stands in columns: all sequences, then all sizes, then all con
 frame, and taking it apart costs one call for each column.
 
 ``ref`` is a number that both sides know: of a route, of a consumer, of a part. ``ask`` numbers what is to be answered,
-rising from 1; 0 says that nobody waits. Nothing is taken of a frame before its length is known to be allowed, and no
+rising from 1; 0 says that no door waits. Nothing is taken of a frame before its length is known to be allowed, and no
 count is believed before the payload is seen to be as long as it says. A fault ends the virtual connection.
 """
 
@@ -402,7 +402,7 @@ _ASK = struct.Struct(">I")
 
 
 def token_of(ask: int) -> bytes | None:
-    """The token of an ask; None if nobody waits."""
+    """The token of an ask; None if no door waits."""
     return _ASK.pack(ask) if ask else None
 
 
@@ -445,7 +445,7 @@ class Run:
 
     Attributes:
         tx: the transaction that they are part of; None for none.
-        producer: who numbers them; empty for nobody.
+        producer: who numbers them; empty for none.
         contents: header lines and bodies.
         expirations: one each; empty if none ever expires.
         priorities: one each; empty if all are usual.

@@ -43,7 +43,7 @@ from quire.message import Message
 from quire.selectors import Selector
 
 Token = Any
-"""Given back when a verb is done; None if its client does not wait. A door mostly gives its encoded answer, such as a receipt."""
+"""Given back when a verb is done; None if its client does not wait. A door mostly gives its encoded answer."""
 
 Tx = bytes
 """The name of a transaction: ``b"l"`` with the door's name of a local one, ``b"x"`` with the XID of a branch."""
