@@ -74,12 +74,13 @@ def rows_of(page: str) -> list[Row]:
 
 @cache
 def names_in(path: str) -> frozenset[str]:
-    """The names of the tests in a file, state machines among them; none if there is no such file."""
+    """The names of the tests in a file, state machines and those of suites among them; none without such a file."""
     file = ROOT / path
     if not file.is_file():
         return frozenset()
     body = ast.parse(file.read_text("utf-8")).body
-    functions = {part.name for part in body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
+    suites = [part for suite in body if isinstance(suite, ast.ClassDef) for part in suite.body]
+    functions = {part.name for part in [*body, *suites] if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)}
     machines = {ast.unparse(part.targets[0]) for part in body if isinstance(part, ast.Assign)}
     return frozenset(name for name in functions | machines if re.match(r"test_\w+$|Test\w+$", name))
 

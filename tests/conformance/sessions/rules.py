@@ -677,6 +677,25 @@ class Rules(Suite):
         world.run()
         assert client.bodies() == ["1"]
 
+    def test_services_are_for_those_who_may_use_them(self) -> None:
+        world = self.world(policy={"partitions": 1})
+        world.secure()
+        owner, client = world.connect("owner", "allowed"), world.connect(user="read")
+        owner.send("/queue/q", "1")
+        member = owner.member("g", address=Address(DestinationKind.STREAM, "q"))
+        world.run()
+        owner.unsubscribe(member)
+        client.call("delete", [QUEUE], token="delete")
+        client.call("create", Address(DestinationKind.QUEUE, "new"), token="create")
+        client.call("remove-group", "q", "g", token="remove")
+        client.call("producer", "p", QUEUE, True, token="producer")
+        world.run()
+        assert client.errors == [(token, "access-refused") for token in ("delete", "create", "remove", "producer")]
+        owner.call("delete", [QUEUE], token="deleted")
+        owner.call("remove-group", "q", "g", token="removed")
+        world.run()
+        assert (owner.errors, owner.tokens) == ([], ["deleted", "removed"])
+
     # A chunk of input says who sends.
 
     def test_who_wants_none_of_its_own_messages_gets_none(self) -> None:
