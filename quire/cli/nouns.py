@@ -9,7 +9,15 @@ from quire.cli.api import ANSWER_LIMIT, Api, broker_verb, path, queue_path, topi
 from quire.cli.output import Output, columns, columns_of, confirm, messages
 from quire.cli.resource import CONSUMERS, HELD, YES, Resource, choice_options
 from quire.destination import DestinationKind, written
-from quire.resources import DurableStatus, GroupStatus, Prepared, QueueStatus, TopicStatus, TopicSubscriptionStatus
+from quire.resources import (
+    DurableStatus,
+    GroupStatus,
+    Prepared,
+    QueueStatus,
+    Scheduled,
+    TopicStatus,
+    TopicSubscriptionStatus,
+)
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
@@ -162,7 +170,7 @@ producer.act(
 schedule = Resource("schedule", "List and cancel scheduled messages.", "schedule", "id")
 schedule.ls(
     "List the scheduled messages with the time of their next send.",
-    columns("id", "due", "destination", "period:Period (ms)", "left", "cron", "size", "message_id"), "messages",
+    columns_of(Scheduled), "messages",
     paged=True,
 )  # fmt: skip
 
