@@ -854,3 +854,45 @@ class OperationStatus(Status, frozen=True):
     started_at: Annotated[int, doc("When it began, in milliseconds since the epoch.", label="Began, UTC", at=LIST)]
     ended_at: Annotated[int | None, doc("When it ended; null while it runs.", label="Ended, UTC", at=LIST)]
     error: Annotated[str | None, doc("Why it failed; null if it did not.", at=LIST)]
+
+
+class ClusterBroker(Status, frozen=True):
+    """A broker of a cluster that lives."""
+
+    name: Annotated[str, doc("Its name in the cluster.", label="Broker", at=LINE)]
+    stomp: Annotated[str, doc("The address for STOMP clients.", label="STOMP", at=LINE)]
+    openwire: Annotated[str, doc("The address for OpenWire clients.", label="OpenWire", at=LINE)]
+    http: Annotated[str, doc("The address of the HTTP API.", label="HTTP", at=LINE)]
+    shards: Annotated[list[int], doc("The shards that it runs.", at=LINE)]
+    standing_by: Annotated[list[int], doc("The shards that it waits for.", at=LINE)]
+    leaving: Annotated[bool, doc("Whether it gives up its shards.", at=LINE)]
+    version: Annotated[str, doc("The version of Quire.", at=LINE)]
+
+
+class Shard(Status, frozen=True):
+    """A shard."""
+
+    shard: Annotated[int, doc("Its number.", at=LINE)]
+    broker: Annotated[str | None, doc("The broker that runs it; null if none does.", at=LINE)]
+    wanted: Annotated[str | None, doc("The broker that should run it.", at=LINE)]
+    preferred: Annotated[str | None, doc("The broker where an operator wants it; null for any.", at=LINE)]
+    epoch: Annotated[int, doc("The epoch of its owner: it counts the owners.", at=LINE, join="max")]
+    address: Annotated[str, doc("Where it takes links of other shards.", at=LINE)]
+    pid: Annotated[int, doc("The process id of its owner.", label="Process", at=LINE)]
+    since: Annotated[int, doc("Since when, in milliseconds since the epoch.", label="Since, UTC", at=LINE)]
+
+
+class PinnedDestination(Status, frozen=True):
+    """A pinned destination of a cluster."""
+
+    destination: Annotated[str, doc("The destination that was pinned.", at=LINE)]
+    key: Annotated[str, doc("Its placement key: all destinations with this key lie together.")]
+    shard: Annotated[int, doc("Where it is.", at=LINE)]
+
+
+class ProducerStatus(Status, frozen=True):
+    """A producer that numbers its sends."""
+
+    id: Annotated[str, doc("The id of the producer.", at=LINE)]
+    sequence: Annotated[int, doc("The highest number that the broker has accepted.", at=LINE)]
+    last_sent: Annotated[int, doc("When it sent last; over a restart known to ten minutes.", at=LINE, sort=True)]

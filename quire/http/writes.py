@@ -6,12 +6,12 @@ from typing import Annotated
 import msgspec
 
 from quire.broker.bulk.row_reader import Columns
-from quire.broker.producer_ids import ProducerStatus
 from quire.broker.routing.route import MAX_PRODUCER_ID
 from quire.destination import written
 from quire.errors import InvalidArgument
 from quire.http.endpoint import MONITOR, OPERATE, USER, Call, Endpoint, Fields, rows_of, table_listing
 from quire.management.bulk import Rows, StageList
+from quire.resources import ProducerStatus
 from quire.settings import split_address
 
 Producer = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PRODUCER_ID, pattern="^[^\0]*$")]
