@@ -16,11 +16,6 @@ REFRESH = 5.0
 
 NEAR = 0.9  # from this part of its limit on, the size is shown as a trouble
 
-FACTS = [
-    "URL", "Format", "Synced", "Accepts writes", "Commits", "Failed commits", "Lanes", "Destinations",
-    "Durable subscriptions, groups", "Last verified, UTC",
-]  # fmt: skip
-
 
 async def build(page: Page) -> None:
     store, operations = await page.get("/store"), await page.get("/operations")
@@ -41,7 +36,7 @@ class _Store:
         self._failure = notice("", tone="bad")
         self._tiles = Tiles(["Messages", "File", "Spool", "Disk free"])
         with block("card"):
-            self._facts = Facts(FACTS)
+            self._facts = Facts()
         say("Running and recent operations", "h2", "bare")
         self._operations = LocalTable(_columns(), "None.", "id")
         if page.may("operate"):
