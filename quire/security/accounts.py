@@ -200,7 +200,6 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"Token({self.id!r}, {self.owner!r})"
 
     def is_secret(self, secret: str) -> bool:
-        """Whether a secret is that of this token."""
         return hmac.compare_digest(self.digest, _digest(secret))
 
 
@@ -226,7 +225,6 @@ def split_token(text: str) -> tuple[str, str] | None:
 
 
 def read_token(table: Mapping[str, Any], origin: str) -> Token:
-    """A token as the file has it."""
     try:
         return msgspec.convert(table, Token)
     except msgspec.ValidationError as error:
@@ -279,7 +277,6 @@ class SavedState:
 
 
 def rule_table(rule: Rule) -> dict[str, Any]:
-    """A rule as an entry of ``[[rules]]``."""
     effect = "allow" if rule.allow else "deny"
     return {"subject": rule.subject, effect: rule.listed.split(","), "destination": rule.destination}
 
@@ -459,7 +456,6 @@ class Accounts:
         return Principal(owner.name, roles, Proof.TOKEN, token.expires_at, token.id)
 
     def token(self, id: str) -> Token | None:
-        """A token by its id."""
         return self._local if id == LOCAL else self.state.tokens.get(id)
 
     def user_of_certificate(self, subject: str) -> User | None:
@@ -533,8 +529,6 @@ class AccountChanges:
     # Users.
 
     def add_user(self, done: Changed[User], user: User) -> None:
-        """Make a user."""
-
         def edit(state: SavedState) -> tuple[SavedState, User]:
             if user.name in self._accounts.users:
                 raise UserExists(f"there already is a user {user.name!r}", user=user.name)
@@ -544,8 +538,6 @@ class AccountChanges:
         self._change(edit, done)
 
     def change_user(self, done: Changed[User], name: str, fields: Mapping[str, Any]) -> None:
-        """Change some fields of a user."""
-
         def edit(state: SavedState) -> tuple[SavedState, User]:
             user = replace(self._changeable(state, name), **fields)
             return replace(state, users={**state.users, name: user}), user
@@ -614,8 +606,6 @@ class AccountChanges:
         self._change(edit, done)
 
     def remove_rule(self, done: Changed[Rule], id: str) -> None:
-        """Remove a rule."""
-
         def edit(state: SavedState) -> tuple[SavedState, Rule]:
             self._check_rule(state, id)
             rules = {key: rule for key, rule in state.rules.items() if key != id}
