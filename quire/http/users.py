@@ -304,8 +304,9 @@ def _may_see(call: Call, token: Token) -> bool:
 
 
 def _tokens(call: Call) -> list[TokenStatus]:
-    tokens, now = call.service.security.accounts.state.tokens.values(), call.service.clock.now_ms()
-    return [_token_status(token) for token in tokens if token.expires_at > now and _may_see(call, token)]
+    accounts = call.service.security.accounts
+    tokens = [token for token in accounts.state.tokens.values() if not accounts.has_ended(token)]
+    return [_token_status(token) for token in tokens if _may_see(call, token)]
 
 
 async def _create(call: Call) -> CreatedToken:
