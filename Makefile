@@ -6,6 +6,8 @@
 PYTHON :=
 ENVIRONMENT := .venv$(if $(PYTHON),-$(subst /,-,$(PYTHON:/%=%)))
 BIN := $(ENVIRONMENT)/bin
+# File by file in the order of the alphabet: unit tests come last, whose many small files end on both processes at the same time.
+SHARED := -n 2 --dist loadfile --no-loadscope-reorder
 # pytest rewrites the assertions of each test module. Without compiled files every worker does that again in every run.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -18,10 +20,10 @@ run: setup  ## Start a broker on the embedded store, data in ./data
 test: check test-parallel test-alone  ## All checks and all tests
 
 test-parallel: setup-tests  ## The tests that share the machine, two at a time
-	$(BIN)/pytest -n 2 --dist loadfile -m "not alone"
+	$(BIN)/pytest $(SHARED) -m "not alone"
 
 test-alone: setup-tests  ## The tests that need the machine for themselves, one at a time
-	$(BIN)/pytest -m alone
+	$(BIN)/pytest -m alone $$(grep -rl 'mark\.alone' tests --include='test_*.py')
 
 test-core: setup-tests  ## The short tests of single parts: enough to see whether another Python will do
 	$(BIN)/pytest -n 2 -m "not slow and not alone" tests/unit tests/property tests/conformance
@@ -38,7 +40,7 @@ test-simulation: setup-dev  ## 10,000 random histories with crashes: a few minut
 	$(BIN)/python -m tests.simulation --seeds 10000 --everywhere 20
 
 coverage: setup-tests  ## The lines of quire that no test runs, of the tests that share the machine
-	$(BIN)/pytest -n 2 --dist loadfile -q -m "not alone" --cov --cov-report=term-missing:skip-covered
+	$(BIN)/pytest $(SHARED) -q -m "not alone" --cov --cov-report=term-missing:skip-covered
 
 fuzz: setup-dev  ## Fourteen minutes of random input for the STOMP and OpenWire decoders, links, verbs, the HTTP API, selectors and settings
 	for what in stomp_decoder openwire_decoder links verbs http selectors settings; do $(BIN)/python -m tests.fuzz.$$what --seconds 120 || exit 1; done

@@ -161,6 +161,9 @@ class QuireError(Exception):
 
     code: ClassVar[str] = "internal-error"  # the stable code, a key of ``ERRORS``
 
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        cls.code = code or cls.code
+
     def __init__(self, text: str, **data: Any) -> None:
         super().__init__(text)
         self.data = data  # the keyword arguments
@@ -171,415 +174,277 @@ class QuireError(Exception):
         return ERRORS[self.code]
 
 
-class ProtocolViolation(QuireError):
+class ProtocolViolation(QuireError, code="protocol-violation"):
     """A peer violated its protocol."""
 
-    code = "protocol-violation"
 
-
-class LimitExceeded(QuireError):
+class LimitExceeded(QuireError, code="limit-exceeded"):
     """A peer exceeded a limit, such as the number of headers, the length of a line or the size of a body."""
 
-    code = "limit-exceeded"
 
-
-class UnsupportedVersion(QuireError):
+class UnsupportedVersion(QuireError, code="unsupported-version"):
     """The peer and the broker have no protocol version in common."""
 
-    code = "unsupported-version"
 
-
-class InvalidHeader(QuireError):
+class InvalidHeader(QuireError, code="invalid-header"):
     """A header is missing or its value is invalid."""
 
-    code = "invalid-header"
 
-
-class InvalidSelector(QuireError):
+class InvalidSelector(QuireError, code="invalid-selector"):
     """A selector is invalid, or can never be true."""
 
-    code = "invalid-selector"
 
-
-class InvalidArgument(QuireError):
+class InvalidArgument(QuireError, code="invalid-argument"):
     """An argument is invalid."""
 
-    code = "invalid-argument"
 
-
-class IllegalState(QuireError):
+class IllegalState(QuireError, code="illegal-state"):
     """A call is not allowed in the present state of the object, after its close say."""
 
-    code = "illegal-state"
 
-
-class UnknownOperation(QuireError):
+class UnknownOperation(QuireError, code="unknown-operation"):
     """There is no operation with that id, or not any more."""
 
-    code = "unknown-operation"
 
-
-class ConfirmationMismatch(QuireError):
+class ConfirmationMismatch(QuireError, code="confirmation-mismatch"):
     """The token of a dry run does not belong to this request, or its time is over."""
 
-    code = "confirmation-mismatch"
 
-
-class NotAuthenticated(QuireError):
+class NotAuthenticated(QuireError, code="not-authenticated"):
     """The client did not prove which user it is, or the proof is no longer valid."""
 
-    code = "not-authenticated"
 
-
-class TooManyLogins(QuireError):
+class TooManyLogins(QuireError, code="too-many-logins"):
     """Too many logins have failed; ``data`` has ``retry_after`` in seconds."""
 
-    code = "too-many-logins"
 
-
-class AccessRefused(QuireError):
+class AccessRefused(QuireError, code="access-refused"):
     """The user may not do that; it says nothing of whether the object exists."""
 
-    code = "access-refused"
 
-
-class UnknownUser(QuireError):
+class UnknownUser(QuireError, code="unknown-user"):
     """There is no user of that name."""
 
-    code = "unknown-user"
 
-
-class UnknownRule(QuireError):
+class UnknownRule(QuireError, code="unknown-rule"):
     """There is no rule of that id."""
 
-    code = "unknown-rule"
 
-
-class UnknownToken(QuireError):
+class UnknownToken(QuireError, code="unknown-token"):
     """There is no token of that id."""
 
-    code = "unknown-token"
 
-
-class UserExists(QuireError):
+class UserExists(QuireError, code="user-exists"):
     """A user of that name already exists."""
 
-    code = "user-exists"
 
-
-class InvalidDestination(QuireError):
+class InvalidDestination(QuireError, code="invalid-destination"):
     """A name is not a valid name of a destination."""
 
-    code = "invalid-destination"
 
-
-class UnknownDestination(QuireError):
+class UnknownDestination(QuireError, code="unknown-destination"):
     """There is no such destination."""
 
-    code = "unknown-destination"
 
-
-class DestinationExists(QuireError):
+class DestinationExists(QuireError, code="destination-exists"):
     """A destination of that name already exists."""
 
-    code = "destination-exists"
 
-
-class DestinationInUse(QuireError):
+class DestinationInUse(QuireError, code="destination-in-use"):
     """The destination has consumers."""
 
-    code = "destination-in-use"
 
-
-class TooManyDestinations(QuireError):
+class TooManyDestinations(QuireError, code="too-many-destinations"):
     """The limit of destinations is reached."""
 
-    code = "too-many-destinations"
 
-
-class UnknownMessage(QuireError):
+class UnknownMessage(QuireError, code="unknown-message"):
     """There is no such message."""
 
-    code = "unknown-message"
 
-
-class UnknownProducer(QuireError):
+class UnknownProducer(QuireError, code="unknown-producer"):
     """There is no such producer among those that number their sends."""
 
-    code = "unknown-producer"
 
-
-class ProducerHeld(QuireError):
+class ProducerHeld(QuireError, code="producer-held"):
     """A producer was held longer than the limit; its message was not taken."""
 
-    code = "producer-held"
 
-
-class UnknownGroup(QuireError):
+class UnknownGroup(QuireError, code="unknown-group"):
     """There is no message group of that name."""
 
-    code = "unknown-group"
 
-
-class UnknownSubscription(QuireError):
+class UnknownSubscription(QuireError, code="unknown-subscription"):
     """The connection has no such subscription."""
 
-    code = "unknown-subscription"
 
-
-class TooManySubscriptions(QuireError):
+class TooManySubscriptions(QuireError, code="too-many-subscriptions"):
     """The limit of durable subscriptions and consumer groups is reached."""
 
-    code = "too-many-subscriptions"
 
-
-class SlowConsumer(QuireError):
+class SlowConsumer(QuireError, code="slow-consumer"):
     """A slow consumer was disconnected by its policy."""
 
-    code = "slow-consumer"
 
-
-class UnknownConsumerGroup(QuireError):
+class UnknownConsumerGroup(QuireError, code="unknown-consumer-group"):
     """The stream has no consumer group of that name."""
 
-    code = "unknown-consumer-group"
 
-
-class GroupMismatch(QuireError):
+class GroupMismatch(QuireError, code="group-mismatch"):
     """A member asks for another selector, order or mode than its consumer group has."""
 
-    code = "group-mismatch"
 
-
-class DataLost(QuireError):
+class DataLost(QuireError, code="data-lost"):
     """Messages that a read of a stream requires were removed."""
 
-    code = "data-lost"
 
-
-class StreamReplaced(DataLost):
+class StreamReplaced(DataLost, code="stream-replaced"):
     """The stream is not the one that was read before: it was deleted and created again, or is an older copy."""
 
-    code = "stream-replaced"
 
-
-class UnknownStage(QuireError):
+class UnknownStage(QuireError, code="unknown-stage"):
     """There are no such staged rows."""
 
-    code = "unknown-stage"
 
-
-class UnknownTransaction(QuireError):
+class UnknownTransaction(QuireError, code="unknown-transaction"):
     """The connection has no such transaction, or already has one of that name."""
 
-    code = "unknown-transaction"
 
-
-class TransactionTooLarge(QuireError):
+class TransactionTooLarge(QuireError, code="transaction-too-large"):
     """A transaction has too many messages, or they do not fit into memory."""
 
-    code = "transaction-too-large"
 
-
-class TransactionTimedOut(QuireError):
+class TransactionTimedOut(QuireError, code="transaction-timed-out"):
     """A transaction was open for too long and was rolled back."""
 
-    code = "transaction-timed-out"
 
-
-class TransactionRolledBack(QuireError):
+class TransactionRolledBack(QuireError, code="transaction-rolled-back"):
     """A transaction was rolled back instead of committed, or the answer to its commit was lost."""
 
-    code = "transaction-rolled-back"
 
-
-class WrongTransactionState(QuireError):
+class WrongTransactionState(QuireError, code="wrong-transaction-state"):
     """A transaction is not in the required state: it is not prepared, or already has another outcome."""
 
-    code = "wrong-transaction-state"
 
-
-class UnknownXid(QuireError):
+class UnknownXid(QuireError, code="unknown-xid"):
     """There is no XA transaction of that id."""
 
-    code = "unknown-xid"
 
-
-class HeuristicOutcome(QuireError):
+class HeuristicOutcome(QuireError, code="heuristic-outcome"):
     """An operator has resolved a prepared transaction; ``data`` has the ``outcome``: commit or rollback."""
 
-    code = "heuristic-outcome"
 
-
-class TooManyConnections(QuireError):
+class TooManyConnections(QuireError, code="too-many-connections"):
     """The limit of connections is reached."""
 
-    code = "too-many-connections"
 
-
-class TlsRequired(QuireError):
+class TlsRequired(QuireError, code="tls-required"):
     """The broker takes no connections without TLS from this address."""
 
-    code = "tls-required"
 
-
-class BrokerBusy(QuireError):
+class BrokerBusy(QuireError, code="broker-busy"):
     """Requests and frames under way have reached their limit of memory."""
 
-    code = "broker-busy"
 
-
-class RequestTimeout(QuireError):
+class RequestTimeout(QuireError, code="request-timeout"):
     """An HTTP request did not arrive in time."""
 
-    code = "request-timeout"
 
-
-class RequestUnanswered(QuireError, TimeoutError):
+class RequestUnanswered(QuireError, TimeoutError, code="request-unanswered"):
     """A request of the client library was not answered in time: the answerer is slow, or there is none."""
 
-    code = "request-unanswered"
 
-
-class ConnectionTimeout(QuireError):
+class ConnectionTimeout(QuireError, code="connection-timeout"):
     """The peer was silent for too long."""
 
-    code = "connection-timeout"
 
-
-class BrokerUnreachable(QuireError):
+class BrokerUnreachable(QuireError, code="broker-unreachable"):
     """No broker answers at the address."""
 
-    code = "broker-unreachable"
 
-
-class WrongProtocol(BrokerUnreachable):
+class WrongProtocol(BrokerUnreachable, code="wrong-protocol"):
     """The port at the address speaks another protocol."""
 
-    code = "wrong-protocol"
 
-
-class CertificateNotTrusted(BrokerUnreachable):
+class CertificateNotTrusted(BrokerUnreachable, code="certificate-not-trusted"):
     """The broker's certificate is from an authority that is not trusted, is for another name, or has expired."""
 
-    code = "certificate-not-trusted"
 
-
-class BrokerStopping(QuireError):
+class BrokerStopping(QuireError, code="broker-stopping"):
     """The broker is stopping."""
 
-    code = "broker-stopping"
 
-
-class BrokerStandby(QuireError):
+class BrokerStandby(QuireError, code="broker-standby"):
     """The broker waits for its store, which another broker has."""
 
-    code = "broker-standby"
 
-
-class ShardMoved(QuireError):
+class ShardMoved(QuireError, code="shard-moved"):
     """The shard of a destination has another owner than before."""
 
-    code = "shard-moved"
 
-
-class ShardUnavailable(QuireError):
+class ShardUnavailable(QuireError, code="shard-unavailable"):
     """No broker runs the shard of a destination now."""
 
-    code = "shard-unavailable"
 
-
-class TransactionSpansShards(QuireError):
+class TransactionSpansShards(QuireError, code="transaction-spans-shards"):
     """A transaction acknowledges messages of streams, and before that others at another shard."""
 
-    code = "transaction-spans-shards"
 
-
-class UnknownBroker(QuireError):
+class UnknownBroker(QuireError, code="unknown-broker"):
     """The cluster has no such broker."""
 
-    code = "unknown-broker"
 
-
-class StoreError(QuireError):
+class StoreError(QuireError, code="store-failed"):
     """The store failed; the base of all errors of stores."""
 
-    code = "store-failed"
 
-
-class StoreFull(StoreError):
+class StoreFull(StoreError, code="store-full"):
     """There is no space for a write. What was stored before is unchanged."""
 
-    code = "store-full"
 
-
-class StoreCorrupt(StoreError):
+class StoreCorrupt(StoreError, code="store-corrupt"):
     """A record is not as it was written."""
 
-    code = "store-corrupt"
 
-
-class StoreLocked(StoreError):
+class StoreLocked(StoreError, code="store-locked"):
     """Another broker has locked the store."""
 
-    code = "store-locked"
 
-
-class StoreOutdated(StoreError):
+class StoreOutdated(StoreError, code="store-outdated"):
     """The store has an older format and must be migrated."""
 
-    code = "store-outdated"
 
-
-class StoreTooNew(StoreError):
+class StoreTooNew(StoreError, code="store-too-new"):
     """The store has a newer format than this version supports."""
 
-    code = "store-too-new"
 
-
-class StoreUnreachable(StoreError):
+class StoreUnreachable(StoreError, code="store-unreachable"):
     """The store cannot be opened."""
 
-    code = "store-unreachable"
 
-
-class StoreUnreadable(StoreUnreachable):
+class StoreUnreadable(StoreUnreachable, code="store-unreadable"):
     """What is in the place of the store is damaged as a whole, or is no store of Quire."""
 
-    code = "store-unreadable"
 
-
-class DirectoryUnusable(StoreUnreachable):
+class DirectoryUnusable(StoreUnreachable, code="directory-unusable"):
     """A directory or file that the broker needs cannot be made or written."""
 
-    code = "directory-unusable"
 
-
-class InvalidSettings(QuireError):
+class InvalidSettings(QuireError, code="invalid-settings"):
     """A setting is unknown or its value is invalid."""
 
-    code = "invalid-settings"
 
-
-class InsecureAddress(QuireError):
+class InsecureAddress(QuireError, code="insecure-address"):
     """The address is not loopback, and no users are configured."""
 
-    code = "insecure-address"
 
-
-class AddressInUse(QuireError):
+class AddressInUse(QuireError, code="address-in-use"):
     """Another program listens at the address."""
 
-    code = "address-in-use"
 
-
-class UnsupportedEnvironment(QuireError):
+class UnsupportedEnvironment(QuireError, code="unsupported-environment"):
     """A required program is missing or too old."""
 
-    code = "unsupported-environment"
 
-
-class SparkEnded(QuireError):
+class SparkEnded(QuireError, code="spark-ended"):
     """The Java process of a pipeline ended before its work was done."""
-
-    code = "spark-ended"

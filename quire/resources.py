@@ -102,7 +102,7 @@ def unit_of(name: str) -> Unit:
         return "size"
     if name.endswith("_seconds"):
         return "span"
-    if name in _TIMES:
+    if name in _TIMES or name.endswith("_at"):
         return "time"
     return "rate" if name.endswith("_rate") else "number"
 
@@ -788,16 +788,111 @@ class Prepared(Status, frozen=True):
 class Scheduled(Status, frozen=True):
     """A scheduled message."""
 
-    id: Annotated[str, doc("The id of the scheduled message.")]
-    message_id: Annotated[str, doc("The message id.")]
-    destination: Annotated[str, doc("Where it is sent.")]
-    due: Annotated[int, doc("When it is sent next.")]
+    id: Annotated[str, doc("The id of the scheduled message.", label="Id", at=TABLES)]
+    message_id: Annotated[str, doc("The message id.", at=LINE)]
+    destination: Annotated[str, doc("Where it is sent.", at=TABLES)]
+    due: Annotated[int, doc("When it is sent next.", label="Due, UTC", at=TABLES)]
     delay: Annotated[int, doc("The delay that was asked for, in milliseconds.")]
-    period: Annotated[int, doc("The time between two sends, in milliseconds; 0 without repeats.")]
+    period: Annotated[int, doc("The time between two sends, in milliseconds; 0 without repeats.", label="Period (ms)",
+        at=TABLES)]
     repeat: Annotated[int, doc("How often it was to be repeated; -1 for no end.")]
-    left: Annotated[int, doc("How many repeats are left after the next send; -1 for no end.")]
-    cron: Annotated[str, doc("The cron entry; empty for none.")]
-    priority: Annotated[int, doc("The priority.")]
+    left: Annotated[int, doc("How many repeats are left after the next send; -1 for no end.", label="Repeats left",
+        at=TABLES)]
+    cron: Annotated[str, doc("The cron entry; empty for none.", at=TABLES)]
+    priority: Annotated[int, doc("The priority.", at=LIST)]
     persistent: Annotated[bool, doc("Whether it is persistent.")]
     time_to_live: Annotated[int | None, doc("How long each send lives, in milliseconds; null for no limit.")]
-    size: Annotated[int, doc("The size of headers and body, in bytes.")]
+    size: Annotated[int, doc("The size of headers and body, in bytes.", at=TABLES)]
+
+
+class UserStatus(Status, frozen=True):
+    """A user."""
+
+    name: Annotated[str, doc("The name.", label="User", at=TABLES)]
+    roles: Annotated[list[str], doc("The roles.", at=TABLES)]
+    certificates: Annotated[list[str], doc("The subjects of client certificates that prove who it is.", at=LINE)]
+    has_password: Annotated[bool, doc("Whether it can log in with a password.", label="Password", at=LINE)]
+    disabled: Annotated[bool, doc("Whether the broker refuses it.", at=LINE)]
+    in_file: Annotated[bool, doc("Whether it is in the settings file, and is changed there only.", label="In settings",
+        at=LINE)]
+
+
+class RuleStatus(Status, frozen=True):
+    """An access rule."""
+
+    id: Annotated[str, doc("The id of the rule.", label="Rule", at=TABLES)]
+    effect: Annotated[str, doc("allow or deny.", at=TABLES)]
+    subject: Annotated[str, doc("Whom it is about: user:NAME, role:NAME or *.", at=TABLES)]
+    actions: Annotated[list[str], doc("What it allows or denies.", at=TABLES)]
+    destination: Annotated[str, doc("The pattern of the destinations.", at=TABLES)]
+    origin: Annotated[str, doc("settings, runtime or built-in.", at=TABLES)]
+
+
+class TokenStatus(Status, frozen=True):
+    """A token."""
+
+    id: Annotated[str, doc("The id of the token.", label="Token", at=TABLES)]
+    owner: Annotated[str, doc("Whose it is.", at=TABLES)]
+    roles: Annotated[list[str] | None, doc("Its only roles; null for all of the user's.", at=TABLES)]
+    created: Annotated[int, doc("When it was made.", label="Created, UTC", at=TABLES)]
+    until: Annotated[int, doc("Until when it is valid.", label="Until, UTC", at=TABLES)]
+    text: Annotated[str, doc("What it is for.", at=TABLES)]
+
+
+class OperationStatus(Status, frozen=True):
+    """A long operation."""
+
+    id: Annotated[str, doc("Its id.")]
+    action: Annotated[str, doc("What it does: the name of the event in the log, messages.purged say.",
+        label="Operation", at=LIST)]
+    target: Annotated[str, doc("To what.", label="Of", at=LIST)]
+    by: Annotated[str, doc("Who asked for it.", at=LIST)]
+    state: Annotated[Literal["running", "done", "failed", "cancelled"], doc("Its state.", at=LIST, unit="text")]
+    done: Annotated[int, doc("How many messages are done.", at=LIST)]
+    of: Annotated[int | None, doc("How many there are, if that is known.", label="Of", at=LIST)]
+    background: Annotated[bool, doc("Whether nothing waits for it.")]
+    started_at: Annotated[int, doc("When it began, in milliseconds since the epoch.", label="Began, UTC", at=LIST)]
+    ended_at: Annotated[int | None, doc("When it ended; null while it runs.", label="Ended, UTC", at=LIST)]
+    error: Annotated[str | None, doc("Why it failed; null if it did not.", at=LIST)]
+
+
+class ClusterBroker(Status, frozen=True):
+    """A broker of a cluster that lives."""
+
+    name: Annotated[str, doc("Its name in the cluster.", label="Broker", at=LINE)]
+    stomp: Annotated[str, doc("The address for STOMP clients.", label="STOMP", at=LINE)]
+    openwire: Annotated[str, doc("The address for OpenWire clients.", label="OpenWire", at=LINE)]
+    http: Annotated[str, doc("The address of the HTTP API.", label="HTTP", at=LINE)]
+    shards: Annotated[list[int], doc("The shards that it runs.", at=LINE)]
+    standing_by: Annotated[list[int], doc("The shards that it waits for.", at=LINE)]
+    leaving: Annotated[bool, doc("Whether it gives up its shards.", at=LINE)]
+    version: Annotated[str, doc("The version of Quire.", at=LINE)]
+
+
+class Shard(Status, frozen=True):
+    """A shard."""
+
+    shard: Annotated[int, doc("Its number.", at=LINE)]
+    broker: Annotated[str | None, doc("The broker that runs it; null if none does.", at=LINE)]
+    wanted: Annotated[str | None, doc("The broker that should run it.", at=LINE)]
+    preferred: Annotated[str | None, doc("The broker where an operator wants it; null for any.", at=LINE)]
+    epoch: Annotated[int, doc("The epoch of its owner: it counts the owners.", at=LINE, join="max")]
+    address: Annotated[str, doc("Where it takes links of other shards.", at=LINE)]
+    pid: Annotated[int, doc("The process id of its owner.", label="Process", at=LINE)]
+    since: Annotated[int, doc("Since when, in milliseconds since the epoch.", label="Since, UTC", at=LINE)]
+
+
+class PinnedDestination(Status, frozen=True):
+    """A pinned destination of a cluster."""
+
+    destination: Annotated[str, doc("The destination that was pinned.", at=LINE)]
+    key: Annotated[str, doc("Its placement key: all destinations with this key lie together.")]
+    shard: Annotated[int, doc("Where it is.", at=LINE)]
+
+
+class ProducerStatus(Status, frozen=True):
+    """A producer that numbers its sends."""
+
+    id: Annotated[str, doc("The id of the producer.", at=LINE)]
+    sequence: Annotated[int, doc("The highest number that the broker has accepted.", at=LINE)]
+    last_sent: Annotated[int, doc("When it sent last; over a restart known to ten minutes.", at=LINE, sort=True)]

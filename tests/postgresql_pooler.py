@@ -14,7 +14,7 @@ import psycopg
 
 from tests.postgresql_server import NoServer, PostgresqlServer, find_account
 
-START_SECONDS = 10.0
+START_SECONDS = 60.0
 PAUSE = 0.02
 PORT = 6432  # of its socket, which is in a directory of its own
 

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from random import Random
 
-from tests.acceptance.cluster.cluster_load import AnyBroker, ClusterLoad
-from tests.acceptance.cluster.running_cluster import RunningCluster, running_cluster
+from benchmarks.cluster.load import SoakLoad
+from tests.acceptance.cluster.running_cluster import AnyBroker, RunningCluster, running_cluster
 from tests.postgresql_server import run_server
 
 BROKERS = ("athens", "berlin", "cairo")
@@ -28,30 +28,32 @@ async def demonstrate(cluster: RunningCluster, queues: int, victim: str) -> bool
     """Kill a broker under load: whether all was as promised."""
     random = Random(1)
     place = AnyBroker(lambda: [broker.port() for broker in cluster.living], random)
-    names = [f"orders.{number}" for number in range(queues)]
-    async with ClusterLoad(place, names, random) as load:
-        print(f"{queues} queues, each with a producer and a consumer at a broker of its own choice")
-        await load.wait_for_progress(60)
+    shards = len(await asyncio.to_thread(cluster.owners))
+    async with SoakLoad(place, queues, 0, cluster.shard_of, shards, random) as load:
+        print(f"{queues} queues, each with producers and consumers at brokers of their own choice")
+        await load.wait_until_served(time.monotonic())
         await asyncio.sleep(LOAD_SECONDS)
         before = await asyncio.to_thread(cluster.owners)
-        print(
-            f"{sum(load.confirmed.values())} messages confirmed; now {victim} is killed: kill -9 of all its processes"
-        )
+        print(f"{load.confirmed} messages confirmed; now {victim} is killed: kill -9 of all its processes")
         await asyncio.to_thread(cluster.brokers[victim].kill)
         await follow(cluster, [shard for shard, owner in before.items() if owner == victim])
-        print(f"each queue has confirmed new messages {await load.wait_for_progress(60):.1f} s later")
+        began = time.monotonic()
+        await load.wait_until_served(began)
+        print(f"each shard has confirmed new messages {time.monotonic() - began:.1f} s later")
         await asyncio.sleep(LOAD_SECONDS)
         print(f"{victim} is started again, and gets its part")
         await asyncio.to_thread(cluster.start, victim)
         await asyncio.to_thread(cluster.wait_until_even)
         await asyncio.to_thread(show, cluster)
-        await load.wait_for_progress(60)
-        await load.finish()
+        await load.wait_until_served(time.monotonic())
+        is_whole = await load.finish()
+        load.check_end()
+        broken = load.violations
         print(
-            f"{sum(load.confirmed.values())} messages confirmed, {load.received} received: {load.missing} lost, "
-            "0 came back after their acknowledgement, 0 out of order"  # ``finish`` has checked it
+            f"{load.confirmed} messages confirmed, {load.received} received: {load.missing} lost, "
+            f"{len(broken)} came back after their acknowledgement, twice or out of order"
         )
-        return load.missing == 0
+        return is_whole and not broken
 
 
 async def follow(cluster: RunningCluster, orphans: list[int]) -> None:

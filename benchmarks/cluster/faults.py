@@ -17,7 +17,7 @@ from tests.acceptance.cluster.cluster_broker import ClusterBroker
 from tests.acceptance.cluster.running_cluster import RunningCluster
 from tests.acceptance.crash.broker_process import quire
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """How long the cluster may take to be as wanted, on a busy machine, in seconds."""
 
 FEWEST = 3

@@ -20,8 +20,7 @@ from benchmarks.cluster.stored_stream import read_stream
 from benchmarks.takeover.commits import Commits
 from quire.cluster.directory import Directory
 from quire.server.cluster.shard_places import shard_url
-from tests.acceptance.cluster.cluster_load import AnyBroker
-from tests.acceptance.cluster.running_cluster import RunningCluster, running_cluster
+from tests.acceptance.cluster.running_cluster import AnyBroker, RunningCluster, running_cluster
 from tests.acceptance.crash.broker_process import QUIRE, quire
 from tests.interop.kills import Outcome
 from tests.postgresql_server import run_server
@@ -51,7 +50,7 @@ class Plan:
     """What to do.
 
     Attributes:
-        seconds: for how long things go wrong.
+        seconds: for how long things go wrong; each kind that is named does once at the least.
         seed: of everything random.
         queues: how many.
         streams: how many.
@@ -150,7 +149,7 @@ class _Soak:
         place = AnyBroker(lambda: [broker.stomp[1] for broker in cluster.living], self._random)
         place.silence, place.pause = SILENCE, PAUSE
         place.ends_first = False  # a process that stands still keeps connections that their clients gave up
-        self._load = SoakLoad(place, plan.queues, plan.streams, self._shard_of, SHARDS, self._random)
+        self._load = SoakLoad(place, plan.queues, plan.streams, cluster.shard_of, SHARDS, self._random)
         self._faults = Faults(cluster, view, self._load, self._random)
 
     async def run(self) -> Result:
@@ -176,10 +175,10 @@ class _Soak:
         )
 
     async def _go_wrong(self) -> int:
-        """One thing after the other, until the time is over or a promise is broken: how many."""
+        """One thing after the other, until the time is over and all that are named were, or a promise is broken."""
         ends = time.monotonic() + self._plan.seconds
         rounds, kinds = 0, list[str]()
-        while time.monotonic() < ends:
+        while time.monotonic() < ends or rounds < len(self._plan.kinds):
             if not kinds:
                 kinds = list(self._plan.kinds or self._faults.kinds)
                 self._random.shuffle(kinds)
@@ -233,15 +232,6 @@ class _Soak:
         for letter in others:
             self._say(f"a dead letter: {letter['headers']}")
         return len(letters) - len(others)
-
-    def _shard_of(self, queue: str) -> int:
-        status, place = self._call(f"/cluster/places/queue/{queue}")
-        deadline = time.monotonic() + LAST_SECONDS
-        while status == 503 and time.monotonic() < deadline:  # its process is starting
-            time.sleep(0.1)
-            status, place = self._call(f"/cluster/places/queue/{queue}")
-        assert status == 200, place
-        return int(place["shard"])
 
     def _call(self, path: str) -> tuple[int, Any]:
         while True:

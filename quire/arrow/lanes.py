@@ -212,7 +212,6 @@ class Records:
         return pa.RecordBatch.from_arrays([self.column(name) for name in names], schema=schema_of(names))
 
     def column(self, name: str) -> pa.Array:
-        """One of ``COLUMNS``."""
         make = self._makers.get(name)
         if make is None:
             raise InvalidArgument(f"messages have no column {name!r}: they have {', '.join(COLUMNS)}", column=name)

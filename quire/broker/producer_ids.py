@@ -12,6 +12,7 @@ import msgspec
 
 from quire.broker.core.core import Core
 from quire.errors import UnknownProducer
+from quire.resources import ProducerStatus
 from quire.store.base import MAX_MARK_KEY, WriteBatch
 from quire.store.marks import walk_marks
 
@@ -25,17 +26,6 @@ STEP = 1000
 
 CHECK_PERIOD = 60.0
 """How often producers are looked for that were silent for too long, in seconds."""
-
-
-class ProducerStatus(msgspec.Struct, frozen=True):
-    """A producer: the highest number taken of it, and when it sent last, in milliseconds since the epoch.
-
-    Over a restart that time is known to ten minutes.
-    """
-
-    id: str
-    sequence: int
-    last_sent: int
 
 
 class _Known:

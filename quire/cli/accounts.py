@@ -3,9 +3,10 @@
 import click
 
 from quire.cli.api import Api, broker_verb, new_password, path
-from quire.cli.output import Output, columns, output_option
+from quire.cli.output import Output, columns_of, output_option
 from quire.cli.resource import Resource
 from quire.errors import InvalidArgument
+from quire.resources import RuleStatus, TokenStatus, UserStatus
 from quire.units import parse_duration
 
 user = Resource(
@@ -13,7 +14,7 @@ user = Resource(
 )
 user.ls(
     "List the users with their roles.",
-    columns("name:User", "roles", "certificates", "has_password:Password", "disabled", "in_file:In settings"),
+    columns_of(UserStatus),
     whole=True,
 )
 
@@ -88,7 +89,7 @@ rule = Resource(
     " for one kind only. What no rule allows is refused, and a deny wins over every allow.",
     "rules", "id",
 )  # fmt: skip
-rule.ls("List the rules.", columns("id:Rule", "effect", "subject", "actions", "destination", "origin"), whole=True)
+rule.ls("List the rules.", columns_of(RuleStatus), whole=True)
 
 
 def _body(subject: str, effect: str, actions: str, destination: str) -> dict[str, object]:
@@ -146,7 +147,7 @@ def check(api: Api, output: Output, user: str, action: str, destination: str, ro
 token = Resource("token", "List, create, revoke tokens.", "tokens", "id")
 token.ls(
     "List your tokens; an administrator sees those of all users.",
-    columns("id:Token", "owner", "roles", "created", "until", "text"),
+    columns_of(TokenStatus),
     whole=True,
 )
 

@@ -7,15 +7,9 @@ import click
 from quire.cli.api import Api, broker_verb, path
 from quire.cli.broker import run_with_shards
 from quire.cli.config import setting_flags
-from quire.cli.output import Output, columns, output_option
+from quire.cli.output import Output, columns_of, output_option
 from quire.destination import written
-
-BROKER_COLUMNS = columns(
-    "name:Broker", "stomp:STOMP", "openwire:OpenWire", "http:HTTP", "shards", "standing_by", "leaving",
-    "version",
-)  # fmt: skip
-SHARD_COLUMNS = columns("shard", "broker", "wanted", "preferred", "epoch", "address", "pid:Process", "since")
-PIN_COLUMNS = columns("destination", "shard")
+from quire.resources import ClusterBroker, PinnedDestination, Shard
 
 
 @click.group()
@@ -42,8 +36,8 @@ def start(context: click.Context, file: Path | None, flags: dict[str, object]) -
 def status(api: Api, output: Output) -> None:
     """Show the brokers of the cluster, its shards and what is pinned."""
     tables = {
-        "brokers": ("Brokers", BROKER_COLUMNS), "shards": ("Shards", SHARD_COLUMNS),
-        "pins": ("Pinned destinations", PIN_COLUMNS),
+        "brokers": ("Brokers", columns_of(ClusterBroker)), "shards": ("Shards", columns_of(Shard)),
+        "pins": ("Pinned destinations", columns_of(PinnedDestination)),
     }  # fmt: skip
     output.details(api.call("GET", path("cluster")), tables)
 
@@ -52,7 +46,7 @@ def status(api: Api, output: Output) -> None:
 @broker_verb
 def shards(api: Api, output: Output) -> None:
     """List the shards with the brokers that run them."""
-    output.rows(api.call("GET", path("cluster"))["shards"], SHARD_COLUMNS)
+    output.rows(api.call("GET", path("cluster"))["shards"], columns_of(Shard))
 
 
 @cluster.command()

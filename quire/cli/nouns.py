@@ -6,10 +6,19 @@ from typing import Any
 import click
 
 from quire.cli.api import ANSWER_LIMIT, Api, broker_verb, path, queue_path, topic_path
-from quire.cli.output import Output, columns, columns_of, confirm, messages
+from quire.cli.output import Output, columns_of, confirm, messages
 from quire.cli.resource import CONSUMERS, HELD, YES, Resource, choice_options
 from quire.destination import DestinationKind, written
-from quire.resources import DurableStatus, GroupStatus, Prepared, QueueStatus, TopicStatus, TopicSubscriptionStatus
+from quire.resources import (
+    DurableStatus,
+    GroupStatus,
+    Prepared,
+    ProducerStatus,
+    QueueStatus,
+    Scheduled,
+    TopicStatus,
+    TopicSubscriptionStatus,
+)
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?")
 _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
@@ -152,7 +161,7 @@ def create(api: Api, output: Output, /, client: str, name: str, topic: str, **wa
 producer = Resource("producer", "List and forget producers that number their sends.", "producers", "id")
 producer.ls(
     "List the producers, the highest accepted number of each, and when it sent last.",
-    columns("id", "sequence", "last_sent"), paged=True,
+    columns_of(ProducerStatus), paged=True,
 )  # fmt: skip
 producer.act(
     "forget", "DELETE", "Forget a producer: the broker then accepts its repeated messages as new.", "forgot {it}"
@@ -162,7 +171,7 @@ producer.act(
 schedule = Resource("schedule", "List and cancel scheduled messages.", "schedule", "id")
 schedule.ls(
     "List the scheduled messages with the time of their next send.",
-    columns("id", "due", "destination", "period:Period (ms)", "left", "cron", "size", "message_id"), "messages",
+    columns_of(Scheduled), "messages",
     paged=True,
 )  # fmt: skip
 

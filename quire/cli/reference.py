@@ -9,8 +9,11 @@ import click
 
 from quire import resources
 from quire.cli.main import main as program
+from quire.client.options import PREFIX as CONSUMER_PREFIX
+from quire.client.options import ConnectionOptions, ConsumerOptions, FailoverOptions, TransportOptions
 from quire.client.remote import error_classes
 from quire.errors import ERRORS
+from quire.options import options_of
 from quire.resources import Field, Status
 from quire.settings import KEYS
 from quire.spark.options import OPTIONS, Use
@@ -26,6 +29,18 @@ the use is an error.
 | option | for | default | allowed | meaning |
 |---|---|---|---|---|
 """
+CLIENT = """\
+# Options of the client
+
+The client reads the options of ActiveMQ's Java client in the URL of a broker. Times are in milliseconds. An option that
+is unknown is an error that names the nearest ones. [The client](../client.md) shows how they are used.
+"""
+URL_OPTIONS = {
+    "Of the connection": (ConnectionOptions, "jms."),
+    "Of `failover:`": (FailoverOptions, ""),
+    "Of the transport to a broker; with `nested.` before them, to every broker of `failover:`": (TransportOptions, ""),
+    "In the name of a destination": (ConsumerOptions, CONSUMER_PREFIX),
+}
 SETTINGS = """\
 # Settings
 
@@ -133,6 +148,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "errors.md": errors_page(),
         "spark.md": spark_page(),
+        "client.md": client_page(),
         "resources.md": resources_page(),
     }
     return {file: "".join(parts) for file, parts in texts.items()}
@@ -144,6 +160,16 @@ def spark_page() -> Iterator[str]:
         uses = "all" if len(option.uses) == len(Use) else ", ".join(option.uses)
         default = "" if option.default is None else f"`{option.kind.write(option.default).strip(chr(34))}`"
         yield f"| `{option.name}` | {uses} | {default} | {option.kind.allowed} | {option.text} |\n"
+
+
+def client_page() -> Iterator[str]:
+    """The page of the options in URLs of the client."""
+    yield CLIENT
+    for title, (described, prefix) in URL_OPTIONS.items():
+        yield f"\n## {title}\n\n| option | default | allowed | meaning |\n|---|---|---|---|\n"
+        for option in options_of(described):
+            default = option.kind.write(option.default)
+            yield f"| `{prefix}{option.name}` | `{default}` | {option.kind.allowed} | {option.text} |\n"
 
 
 def settings_page() -> Iterator[str]:

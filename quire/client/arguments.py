@@ -42,12 +42,6 @@ def check_whole(argument: str, value: object, least: int, most: int | None = Non
         raise refused(argument, value, f"a whole number of {least} or more" if most is None else f"{least} to {most}")
 
 
-def check_number(argument: str, value: object, least: float, most: float = inf) -> None:
-    """See that it is a number from the least to the most."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not least <= value <= most:
-        raise refused(argument, value, f"a number of {least} or more" if most == inf else f"{least} to {most}")
-
-
 def seconds(argument: str, value: object) -> float:
     """A time in seconds, from a number or a timedelta; not negative, and not beyond ``LONGEST``."""
     number = value.total_seconds() if isinstance(value, timedelta) else value

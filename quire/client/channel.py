@@ -567,7 +567,6 @@ class Channel:
                 await asyncio.wait_for(link.closed(), 1)
 
     def received(self, link: Link, commands: list[BaseCommand]) -> None:
-        """Of the link: commands came."""
         for command in commands:
             if isinstance(command, Response):
                 self._answer(command)

@@ -329,11 +329,9 @@ class BackupLinks:
             await asyncio.sleep(pause)
 
     def take(self) -> tuple[Link, BrokerAddress] | None:
-        """A link that is open; None if there is none."""
         return self._links.popitem() if self._links else None
 
     def close(self) -> None:
-        """Close all."""
         links, self._links = self._links, {}
         for link in links:
             link.abort()

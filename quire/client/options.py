@@ -9,26 +9,29 @@
 import difflib
 import logging
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import Field, dataclass, field, fields, is_dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
 from random import Random
-from typing import Any, TypeAlias, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeAlias, TypeVar
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
 from quire import logs
-from quire.client.arguments import check_flag, check_number, check_whole, refused
+from quire.client.arguments import refused
 from quire.client.destinations import ClientDestination, client_destination
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidArgument
+from quire.options import Count, CountOrNone, Fraction, kind_of, made, option, options_of
 
 T = TypeVar("T")
 
 
 def read_options(kind: type[T], options: Mapping[str, str], prefix: str = "", ignored: Collection[str] = ()) -> T:
-    """Make a dataclass from options; a field ``a_b`` is the option ``aB``, and a nested dataclass has dotted names.
+    """Make an object of options, of which a nested one has dotted names.
 
     Args:
-        kind: the dataclass; what is not given has its default.
+        kind: what describes them; what is not given has its default.
         options: the values by name, without the prefix.
         prefix: what stood before each name, for the texts of errors.
         ignored: names that are accepted and mean nothing here.
@@ -36,14 +39,18 @@ def read_options(kind: type[T], options: Mapping[str, str], prefix: str = "", ig
     Raises:
         InvalidArgument: an option is unknown (``data`` has the ``nearest`` names), or its value is invalid.
     """
-    known = dict(_known(kind))
+    known = {option.name: option for option in options_of(kind)}
     given: dict[str, Any] = {}
     for name, text in options.items():
         if name in known:
-            _put(given, known[name][0], _value(known[name][1], text, prefix + name))
+            try:
+                given[known[name].attribute] = known[name].kind.parse(text)
+            except ValueError as error:
+                wrong = f"{prefix}{name}={text[:60]!r}: give {known[name].kind.allowed}"
+                raise InvalidArgument(wrong, argument=prefix + name, value=text[:60]) from error
         elif name not in ignored:
             raise unknown_option(prefix + name, [prefix + other for other in (*known, *ignored)])
-    return _made(kind, given)
+    return made(kind, given)
 
 
 def unknown_option(name: str, known: Collection[str]) -> InvalidArgument:
@@ -53,129 +60,66 @@ def unknown_option(name: str, known: Collection[str]) -> InvalidArgument:
     return InvalidArgument(f"the option {name[:100]!r} is unknown: {advice}", argument=name[:100], nearest=nearest)
 
 
-def _known(kind: type[Any], path: tuple[str, ...] = (), prefix: str = "") -> Iterator[tuple[str, tuple[Any, type]]]:
-    hints = get_type_hints(kind)
-    for item in fields(kind):
-        name, hint = prefix + _option_name(item), hints[item.name]
-        if isinstance(hint, type) and is_dataclass(hint):
-            yield from _known(hint, (*path, item.name), name + ".")
-        elif hint in (bool, int, float, str):
-            yield name, ((*path, item.name), hint)
-
-
-def _option_name(item: Field[Any]) -> str:
-    first, *rest = item.name.split("_")
-    return str(item.metadata.get("option", first + "".join(word.capitalize() for word in rest)))
-
-
-def _value(hint: type, text: str, name: str) -> bool | int | float | str:
-    try:
-        if hint is bool:
-            return {"true": True, "false": False}[text.lower()]
-        return int(text) if hint is int else float(text) if hint is float else text
-    except (KeyError, ValueError) as error:
-        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[hint]
-        raise InvalidArgument(f"{name}={text[:60]!r}: give {wanted}", argument=name, value=text[:60]) from error
-
-
-def _put(given: dict[str, Any], path: tuple[str, ...], value: object) -> None:
-    for part in path[:-1]:
-        given = given.setdefault(part, {})
-    given[path[-1]] = value
-
-
-def _made(kind: type[T], given: dict[str, Any]) -> T:
-    hints = get_type_hints(kind)
-    return kind(**{name: _made(hints[name], value) if is_dataclass(hints[name]) else value
-                   for name, value in given.items()})  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
 class WireFormatOptions:
-    """What the client offers when the format of the connection is agreed.
+    """What the client offers when the format of the connection is agreed."""
 
-    Attributes:
-        version: the highest version of OpenWire.
-        tight_encoding_enabled: the shorter encoding, which takes more time.
-        cache_enabled: send objects that repeat by a number.
-        cache_size: how many of them.
-        stack_trace_enabled: exceptions come with the broker's stack.
-        tcp_no_delay_enabled: send small frames at once.
-        size_prefix_disabled: frames have no length before them.
-        max_inactivity_duration: after how many ms of silence a side is taken for dead; 0: never.
-        max_inactivity_duration_inital_delay: when that is checked first, in ms (ActiveMQ spells it so).
-        max_frame_size: the largest frame, in bytes.
-    """
-
-    version: int = 12
-    tight_encoding_enabled: bool = False
-    cache_enabled: bool = False
-    cache_size: int = 1024
-    stack_trace_enabled: bool = False
-    tcp_no_delay_enabled: bool = True
-    size_prefix_disabled: bool = False
-    max_inactivity_duration: int = 30_000
-    max_inactivity_duration_inital_delay: int = 10_000
-    max_frame_size: int = 100 * 1024 * 1024
+    version: int = option(12, "The highest version of OpenWire.")
+    tight_encoding_enabled: bool = option(False, "The shorter encoding, which takes more time.")
+    cache_enabled: bool = option(False, "Send objects that repeat by a number.")
+    cache_size: int = option(1024, "How many of them.")
+    stack_trace_enabled: bool = option(False, "Exceptions come with the broker's stack.")
+    tcp_no_delay_enabled: bool = option(True, "Send small frames at once.")
+    size_prefix_disabled: bool = option(False, "Frames have no length before them.")
+    max_inactivity_duration: int = option(30_000, "After how many ms of silence a side is taken for dead; 0: never.")
+    max_inactivity_duration_inital_delay: int = option(
+        10_000, "When that is checked first, in ms (ActiveMQ spells it so)."
+    )
+    max_frame_size: int = option(100 * 1024 * 1024, "The largest frame, in bytes.")
 
 
 @dataclass(frozen=True, slots=True)
 class TransportOptions:
-    """The options of one transport.
+    """The options of one transport."""
 
-    Attributes:
-        connection_timeout: how long connecting may take, in ms.
-        wire_format: what is offered for the format.
-    """
-
-    connection_timeout: int = 30_000
+    connection_timeout: int = option(30_000, "How long connecting may take, in ms.")
     wire_format: WireFormatOptions = field(default_factory=WireFormatOptions)
 
 
 @dataclass(frozen=True, slots=True)
 class FailoverOptions:
-    """How a connection is made again, with ActiveMQ's names and defaults; all times are in milliseconds.
+    """How a connection is made again, with ActiveMQ's names and defaults; all times are in milliseconds."""
 
-    Attributes:
-        initial_reconnect_delay: before the second attempt; the first is made at once.
-        max_reconnect_delay: what the delay grows to.
-        use_exponential_back_off: each delay is the one before times ``reconnect_delay_exponent``.
-        reconnect_delay_exponent: the factor.
-        max_reconnect_attempts: after so many rounds over all brokers the connection fails; -1: never; 0: it is not
-            made again.
-        startup_max_reconnect_attempts: the same for the first connection; -1: as ``max_reconnect_attempts``.
-        timeout: after which time without a connection sends fail; -1: they wait.
-        randomize: the brokers are tried in random order.
-        backup: keep sockets to other brokers open, so that connecting again takes no time.
-        backup_pool_size: how many of them.
-        priority_backup: go back to a preferred broker as soon as it answers again.
-        priority_uris: the preferred brokers, joined by commas; by default the first one of the URL.
-        track_messages: keep messages that were sent without an answer, and send them again.
-        max_cache_size: how many bytes of those are kept.
-        update_uris_supported: take the brokers of the cluster that the broker names into the list.
-        rebalance_update_uris: go to another broker when the broker says that the cluster is to be rebalanced.
-        reconnect_supported: go to another broker when the broker sends the connection there.
-        warn_after_reconnect_attempts: after so many rounds, and their multiples, the log has a warning; 0: never.
-    """
-
-    initial_reconnect_delay: int = 10
-    max_reconnect_delay: int = 30_000
-    use_exponential_back_off: bool = True
-    reconnect_delay_exponent: float = 2.0
-    max_reconnect_attempts: int = -1
-    startup_max_reconnect_attempts: int = -1
-    timeout: int = -1
-    randomize: bool = True
-    backup: bool = False
-    backup_pool_size: int = 1
-    priority_backup: bool = False
-    priority_uris: str = field(default="", metadata={"option": "priorityURIs"})
-    track_messages: bool = False
-    max_cache_size: int = 128 * 1024
-    update_uris_supported: bool = field(default=True, metadata={"option": "updateURIsSupported"})
-    rebalance_update_uris: bool = field(default=True, metadata={"option": "rebalanceUpdateURIs"})
-    reconnect_supported: bool = True
-    warn_after_reconnect_attempts: int = 10
+    initial_reconnect_delay: int = option(10, "Before the second attempt; the first is made at once.")
+    max_reconnect_delay: int = option(30_000, "What the delay grows to.")
+    use_exponential_back_off: bool = option(True, "Each delay is the one before times `reconnectDelayExponent`.")
+    reconnect_delay_exponent: float = option(2.0, "The factor.")
+    max_reconnect_attempts: int = option(
+        -1, "After so many rounds over all brokers the connection fails; -1: never; 0: it is not made again."
+    )
+    startup_max_reconnect_attempts: int = option(
+        -1, "The same for the first connection; -1: as `maxReconnectAttempts`."
+    )
+    timeout: int = option(-1, "After which time without a connection sends fail; -1: they wait.")
+    randomize: bool = option(True, "The brokers are tried in random order.")
+    backup: bool = option(False, "Keep sockets to other brokers open, so that connecting again takes no time.")
+    backup_pool_size: int = option(1, "How many of them.")
+    priority_backup: bool = option(False, "Go back to a preferred broker as soon as it answers again.")
+    priority_uris: str = option(
+        "", "The preferred brokers, joined by commas; by default the first one of the URL.", name="priorityURIs"
+    )
+    track_messages: bool = option(False, "Keep messages that were sent without an answer, and send them again.")
+    max_cache_size: int = option(128 * 1024, "How many bytes of those are kept.")
+    update_uris_supported: bool = option(
+        True, "Take the brokers of the cluster that the broker names into the list.", name="updateURIsSupported"
+    )
+    rebalance_update_uris: bool = option(
+        True, "Go to another broker when the broker says that the cluster is rebalanced.", name="rebalanceUpdateURIs",
+    )  # fmt: skip
+    reconnect_supported: bool = option(True, "Go to another broker when the broker sends the connection there.")
+    warn_after_reconnect_attempts: int = option(
+        10, "After so many rounds, and their multiples, the log has a warning; 0: never."
+    )
 
     def delay_ms(self, rounds: int) -> float:
         """The delay after so many failed rounds, from 1, in milliseconds."""
@@ -198,23 +142,14 @@ MAX_PREFETCH = 32767
 
 @dataclass(frozen=True, slots=True)
 class PrefetchPolicy:
-    """The prefetch of each kind of consumer; 0 means that ``receive`` asks the broker for each message.
+    """The prefetch of each kind of consumer; 0 means that ``receive`` asks the broker for each message."""
 
-    Attributes:
-        queue_prefetch: of a consumer of a queue.
-        queue_browser_prefetch: of a browser.
-        topic_prefetch: of a consumer of a topic.
-        durable_topic_prefetch: of a durable subscription.
-        optimize_durable_topic_prefetch: of a durable subscription while ``optimize_acknowledge`` is on.
-        all: if not negative, the prefetch of every kind, except where one is given beside it.
-    """
-
-    queue_prefetch: int = -1
-    queue_browser_prefetch: int = -1
-    topic_prefetch: int = -1
-    durable_topic_prefetch: int = -1
-    optimize_durable_topic_prefetch: int = -1
-    all: int = -1
+    queue_prefetch: int = option(-1, "Of a consumer of a queue.")
+    queue_browser_prefetch: int = option(-1, "Of a browser.")
+    topic_prefetch: int = option(-1, "Of a consumer of a topic.")
+    durable_topic_prefetch: int = option(-1, "Of a durable subscription.")
+    optimize_durable_topic_prefetch: int = option(-1, "Of a durable subscription while `optimizeAcknowledge` is on.")
+    all: int = option(-1, "If not negative, the prefetch of every kind, except where one is given beside it.")
 
     def prefetch(
         self, topic: bool = False, browser: bool = False, durable: bool = False, optimized: bool = False
@@ -254,11 +189,11 @@ def checked_prefetch(prefetch: int) -> int:
 class RedeliveryPolicy:
     """The redelivery policy of a consumer, with the parameters of ActiveMQ's ``RedeliveryPolicy``; delays are in ms.
 
-    Attributes:
+    Args:
         maximum_redeliveries: after so many redeliveries the message is poison, and a dead letter; -1: no maximum.
-        initial_redelivery_delay: before the first redelivery, in ms.
-        redelivery_delay: before each later one, in ms.
-        maximum_redelivery_delay: what an exponential delay grows to at most, in ms; -1: without a limit.
+        initial_redelivery_delay: before the first redelivery.
+        redelivery_delay: before each later one.
+        maximum_redelivery_delay: what an exponential delay grows to at most; -1: without a limit.
         use_exponential_back_off: multiply each delay by ``back_off_multiplier``.
         back_off_multiplier: the factor.
         use_collision_avoidance: vary each delay at random.
@@ -266,25 +201,23 @@ class RedeliveryPolicy:
         pre_dispatch_check: a transacted consumer gives a message that comes with too many redeliveries back at once.
     """
 
-    maximum_redeliveries: int = 6
-    initial_redelivery_delay: int = 1000
-    redelivery_delay: int = 1000
-    maximum_redelivery_delay: int = -1
-    use_exponential_back_off: bool = False
-    back_off_multiplier: float = 5.0
-    use_collision_avoidance: bool = False
-    collision_avoidance_factor: float = 0.15
-    pre_dispatch_check: bool = True
+    maximum_redeliveries: CountOrNone = option(6, "After so many redeliveries a message becomes a dead letter.")
+    initial_redelivery_delay: Count = option(1000, "The delay before the first redelivery.")
+    redelivery_delay: Count = option(1000, "The delay before each later one.")
+    maximum_redelivery_delay: CountOrNone = option(-1, "What an exponential delay grows to; -1: no limit.")
+    use_exponential_back_off: bool = option(False, "Whether each delay is multiplied by `backOffMultiplier`.")
+    back_off_multiplier: Annotated[float, msgspec.Meta(ge=0)] = option(5.0, "The factor.")
+    use_collision_avoidance: bool = option(False, "Whether delays vary at random.")
+    collision_avoidance_factor: Fraction = option(0.15, "By which share of a delay at most, up or down.")
+    pre_dispatch_check: bool = option(True, "Whether a transacted consumer gives back what came back too often.")
 
     def __post_init__(self) -> None:
-        for limit in ("maximum_redeliveries", "maximum_redelivery_delay"):
-            check_whole(limit, getattr(self, limit), -1)
-        for delay in ("initial_redelivery_delay", "redelivery_delay"):
-            check_whole(delay, getattr(self, delay), 0)
-        for flag in ("use_exponential_back_off", "use_collision_avoidance", "pre_dispatch_check"):
-            check_flag(flag, getattr(self, flag))
-        check_number("back_off_multiplier", self.back_off_multiplier, 0)
-        check_number("collision_avoidance_factor", self.collision_avoidance_factor, 0, 1)
+        for part in fields(self):
+            value = getattr(self, part.name)
+            try:
+                msgspec.convert(value, part.type)
+            except msgspec.ValidationError as error:
+                raise refused(part.name, value, kind_of(part.type).allowed) from error
 
     def is_exceeded(self, redeliveries: int) -> bool:
         """Whether a message that was delivered again so often is poison."""
@@ -371,73 +304,57 @@ WITHOUT_MEANING = (
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """The options of a connection, with ActiveMQ's names and defaults; all times are in milliseconds.
+    """The options of a connection, with ActiveMQ's names and defaults; all times are in milliseconds."""
 
-    Attributes:
-        client_id: whose durable subscriptions the connection may use; by default an id that is unique.
-        client_id_prefix: what that id begins with.
-        connection_id_prefix: what the id of the connection begins with, and so those of its messages.
-        user_name: the user.
-        password: the user's password.
-        prefetch_policy: how many messages each kind of consumer gets ahead.
-        redelivery_policy: how rolled back messages come again.
-        optimize_acknowledge: ``AUTO`` sessions acknowledge in batches: at 65 % of the prefetch, or after the time-out.
-        optimize_acknowledge_time_out: after which time the next message sends the batch; 0: never.
-        optimized_ack_scheduled_ack_interval: how often a timer sends the batch; 0: never.
-        send_acks_async: acknowledgements are not answered by the broker.
-        use_async_send: sends are not answered by the broker, not even of persistent messages.
-        always_sync_send: every send is answered, also of non-persistent messages and inside transactions.
-        send_timeout: how long the answer to a send may take; 0: the ``request_timeout``.
-        request_timeout: how long any other answer may take; 0: without a limit.
-        connect_response_timeout: how long the broker may take to accept the connection; 0: the ``request_timeout``.
-        close_timeout: how long the broker may take to answer a close.
-        producer_window_size: how many bytes a producer may have sent that the broker has not taken; 0: no limit.
-        exclusive_consumer: consumers are exclusive.
-        use_retroactive_consumer: consumers are retroactive.
-        dispatch_async: the broker dispatches to consumers from another thread.
-        use_compression: bodies are compressed.
-        disable_time_stamps_by_default: messages have no timestamp.
-        non_blocking_redelivery: messages behind a rolled back one do not wait for it.
-        transacted_individual_ack: transacted sessions acknowledge each message by itself.
-        check_for_duplicates: messages that were finished and come again are acknowledged again, and not delivered.
-        audit_depth: of how many messages of a producer the check knows.
-        audit_maximum_producer_number: of how many producers of a destination.
-        consumer_expiry_check_enabled: expired messages are not delivered.
-        tracing: sends continue the trace of their code, and listeners that of their message (``quire.client.tracing``).
-        warn_about_blocked_sends: after which time an unanswered send is reported in the log; 0: never.
-    """
-
-    client_id: str = field(default="", metadata={"option": "clientID"})
-    client_id_prefix: str = field(default="", metadata={"option": "clientIDPrefix"})
-    connection_id_prefix: str = field(default="", metadata={"option": "connectionIDPrefix"})
-    user_name: str = ""
-    password: str = field(default="", repr=False)
+    client_id: str = option(
+        "", "Whose durable subscriptions the connection may use; by default an id that is unique.", name="clientID"
+    )
+    client_id_prefix: str = option("", "What that id begins with.", name="clientIDPrefix")
+    connection_id_prefix: str = option(
+        "", "What the id of the connection begins with, and so those of its messages.", name="connectionIDPrefix"
+    )
+    user_name: str = option("", "The user.")
+    password: str = option("", "The user's password.", is_secret=True)
     prefetch_policy: PrefetchPolicy = field(default_factory=PrefetchPolicy)
     redelivery_policy: RedeliveryPolicy = field(default_factory=RedeliveryPolicy)
-    optimize_acknowledge: bool = False
-    optimize_acknowledge_time_out: int = 300
-    optimized_ack_scheduled_ack_interval: int = 0
-    send_acks_async: bool = True
-    use_async_send: bool = False
-    always_sync_send: bool = False
-    send_timeout: int = 0
-    request_timeout: int = 60_000
-    connect_response_timeout: int = 0
-    close_timeout: int = 15_000
-    producer_window_size: int = 0
-    exclusive_consumer: bool = False
-    use_retroactive_consumer: bool = False
-    dispatch_async: bool = True
-    use_compression: bool = False
-    disable_time_stamps_by_default: bool = False
-    non_blocking_redelivery: bool = False
-    transacted_individual_ack: bool = False
-    check_for_duplicates: bool = True
-    audit_depth: int = 2048
-    audit_maximum_producer_number: int = 64
-    consumer_expiry_check_enabled: bool = True
-    tracing: bool = False
-    warn_about_blocked_sends: int = 5_000
+    optimize_acknowledge: bool = option(
+        False, "`AUTO` sessions acknowledge in batches: at 65 % of the prefetch, or after the time-out."
+    )
+    optimize_acknowledge_time_out: int = option(300, "After which time the next message sends the batch; 0: never.")
+    optimized_ack_scheduled_ack_interval: int = option(0, "How often a timer sends the batch; 0: never.")
+    send_acks_async: bool = option(True, "Acknowledgements are not answered by the broker.")
+    use_async_send: bool = option(False, "Sends are not answered by the broker, not even of persistent messages.")
+    always_sync_send: bool = option(
+        False, "Every send is answered, also of non-persistent messages and inside transactions."
+    )
+    send_timeout: int = option(0, "How long the answer to a send may take; 0: the `requestTimeout`.")
+    request_timeout: int = option(60_000, "How long any other answer may take; 0: without a limit.")
+    connect_response_timeout: int = option(
+        0, "How long the broker may take to accept the connection; 0: the `requestTimeout`."
+    )
+    close_timeout: int = option(15_000, "How long the broker may take to answer a close.")
+    producer_window_size: int = option(
+        0, "How many bytes a producer may have sent that the broker has not taken; 0: no limit."
+    )
+    exclusive_consumer: bool = option(False, "Consumers are exclusive.")
+    use_retroactive_consumer: bool = option(False, "Consumers are retroactive.")
+    dispatch_async: bool = option(True, "The broker dispatches to consumers from another thread.")
+    use_compression: bool = option(False, "Bodies are compressed.")
+    disable_time_stamps_by_default: bool = option(False, "Messages have no timestamp.")
+    non_blocking_redelivery: bool = option(False, "Messages behind a rolled back one do not wait for it.")
+    transacted_individual_ack: bool = option(False, "Transacted sessions acknowledge each message by itself.")
+    check_for_duplicates: bool = option(
+        True, "Messages that were finished and come again are acknowledged again, and not delivered."
+    )
+    audit_depth: int = option(2048, "Of how many messages of a producer the check knows.")
+    audit_maximum_producer_number: int = option(64, "Of how many producers of a destination.")
+    consumer_expiry_check_enabled: bool = option(True, "Expired messages are not delivered.")
+    tracing: bool = option(
+        False, "Sends continue the trace of their code, and listeners that of their message (`quire.client.tracing`)."
+    )
+    warn_about_blocked_sends: int = option(
+        5_000, "After which time an unanswered send is reported in the log; 0: never."
+    )
 
     @property
     def acks_individually_in_transactions(self) -> bool:
@@ -450,27 +367,18 @@ PREFIX = "consumer."
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """The options that a destination's name may have; -1 and None: not given there.
+    """The options that a destination's name may have; -1 and None: not given there."""
 
-    Attributes:
-        prefetch_size: how many messages the broker may give ahead.
-        maximum_pending_message_limit: how many messages a slow consumer of a topic may have waiting at the broker.
-        no_local: without messages of the same connection.
-        dispatch_async: the broker dispatches from another thread.
-        retroactive: also messages from before the subscription, if the broker keeps some.
-        selector: a selector.
-        exclusive: the only one that gets messages while it is there.
-        priority: consumers with a higher one get messages first.
-    """
-
-    prefetch_size: int = -1
-    maximum_pending_message_limit: int = 0
-    no_local: bool = False
-    dispatch_async: bool = True
-    retroactive: bool = False
-    selector: str = ""
-    exclusive: bool = False
-    priority: int = 0
+    prefetch_size: int = option(-1, "How many messages the broker may give ahead.")
+    maximum_pending_message_limit: int = option(
+        0, "How many messages a slow consumer of a topic may have waiting at the broker."
+    )
+    no_local: bool = option(False, "Without messages of the same connection.")
+    dispatch_async: bool = option(True, "The broker dispatches from another thread.")
+    retroactive: bool = option(False, "Also messages from before the subscription, if the broker keeps some.")
+    selector: str = option("", "A selector.")
+    exclusive: bool = option(False, "The only one that gets messages while it is there.")
+    priority: int = option(0, "Consumers with a higher one get messages first.")
 
 
 def consumer_options(destination: ClientDestination) -> ConsumerOptions:

@@ -93,7 +93,6 @@ class SessionCore:
 
     @property
     def is_transacted(self) -> bool:
-        """Whether the session has transactions."""
         return self.mode is AckMode.SESSION_TRANSACTED
 
     def transaction_id(self) -> LocalTransactionId | None:

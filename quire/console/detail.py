@@ -243,7 +243,7 @@ class Detail:
             self._parts.append((part, LocalTable(part.columns, part.empty)))
         with block("card"):
             say("Details", "h2")
-            self._facts = Facts(self._details)
+            self._facts = Facts()
 
     async def open(self, entry: Entry) -> None:
         """Show it, and go on showing how it is."""

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -38,16 +38,17 @@ def notice(text: str, advice: str = "", tone: Tone = "") -> Element:
 class Facts:
     """Names and values, which change in place."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self) -> None:
         self._values: dict[str, TextElement] = {}
-        with block("facts", "dl"):
-            for name in names:
-                with block("fact"):
-                    say(name, "dt")
-                    self._values[name] = say("", "dd")
+        self._list = block("facts", "dl")
 
     def show(self, values: dict[str, tuple[str, Tone] | str]) -> None:
+        """Show values, each with a tone if it has one."""
         for name, value in values.items():
+            if name not in self._values:
+                with self._list, block("fact"):
+                    say(name, "dt")
+                    self._values[name] = say("", "dd")
             text, tone = (value, "") if isinstance(value, str) else value
             element = self._values[name]
             element.text = text

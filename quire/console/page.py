@@ -7,7 +7,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote, urlencode
 
 import msgspec
@@ -156,6 +156,7 @@ class Frame:
                 say("Log out", "button", "log-out")
 
 
+T = TypeVar("T")
 Show = Callable[[dict[str, Any]], Awaitable[None] | None]
 
 
@@ -267,7 +268,7 @@ class Page:
     async def get(self, path: str, **query: object) -> dict[str, Any]:
         return await self.caller.call("GET", path, **query)
 
-    async def attempt(self, call: Awaitable[dict[str, Any]]) -> dict[str, Any] | None:
+    async def attempt(self, call: Awaitable[T]) -> T | None:
         """Make a call for a user who waits; an error is told, and gives None."""
         try:
             return await call

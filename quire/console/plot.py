@@ -88,11 +88,7 @@ class Plots:
 
     async def _chosen(self, event: Any) -> None:
         self._span = event.value
-        await self._page.attempt(self._loaded())
-
-    async def _loaded(self) -> dict[str, Any]:
-        await self.load()
-        return {}
+        await self._page.attempt(self.load())
 
 
 def _numbers(points: list[list[Any]]) -> str:

@@ -321,7 +321,7 @@ class ServerTable:
         self._watch = self._page.watch(self._path, REFRESH, self._show, **query)
 
     async def reload(self) -> None:
-        await self._page.attempt(self._loaded())
+        await self._page.attempt(self.load())
 
     def _query(self) -> dict[str, object]:
         offset = (self.number - 1) * self.rows
@@ -349,11 +349,7 @@ class ServerTable:
             sort=None if self.sort == self._first_sort else self.sort, search=self.search, only=self.only,
             page=None if self.number == 1 else self.number,
         )  # fmt: skip
-        await self._page.attempt(self._loaded())
-
-    async def _loaded(self) -> dict[str, Any]:
-        await self.load()
-        return {}
+        await self._page.attempt(self.load())
 
     async def _requested(self, event: GenericEventArguments) -> None:
         """The user has chosen another page, another order or another size."""
@@ -437,7 +433,7 @@ class CursorTable:
         self._forward.set_enabled(self._next is not None)
 
     async def reload(self) -> None:
-        await self._page.attempt(self._loaded())
+        await self._page.attempt(self.load())
 
     async def restart(self) -> None:
         self._starts = [None]
@@ -454,7 +450,3 @@ class CursorTable:
     async def _moved(self) -> None:
         self._page.remember(after=self._starts[-1])
         await self.reload()
-
-    async def _loaded(self) -> dict[str, Any]:
-        await self.load()
-        return {}

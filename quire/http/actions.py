@@ -9,7 +9,8 @@ import msgspec
 
 from quire.http.answers import Answer, json_answer
 from quire.http.endpoint import USER, ActionQuery, Call, Endpoint
-from quire.http.operations import Counted, DryRun, Intent, Operation, OperationStatus
+from quire.http.operations import Counted, DryRun, Intent, Operation
+from quire.resources import OperationStatus
 from quire.security import Permission
 
 

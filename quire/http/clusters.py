@@ -11,41 +11,7 @@ from quire.destination import Destination, DestinationKind, checked
 from quire.errors import InvalidDestination
 from quire.http.broker import Health, state
 from quire.http.endpoint import ADMINISTER, MONITOR, Call, Endpoint, Fields, Number
-from quire.resources import doc
-
-
-class ClusterBroker(msgspec.Struct, frozen=True):
-    """A broker that lives."""
-
-    name: Annotated[str, doc("Its name in the cluster.")]
-    version: Annotated[str, doc("The version of Quire.")]
-    stomp: Annotated[str, doc("The address for STOMP clients.")]
-    openwire: Annotated[str, doc("The address for OpenWire clients.")]
-    http: Annotated[str, doc("The address of the HTTP API.")]
-    shards: Annotated[list[int], doc("The shards that it runs.")]
-    standing_by: Annotated[list[int], doc("The shards that it waits for.")]
-    leaving: Annotated[bool, doc("Whether it gives up its shards.")]
-
-
-class Shard(msgspec.Struct, frozen=True):
-    """A shard."""
-
-    shard: Annotated[int, doc("Its number.")]
-    broker: Annotated[str | None, doc("The broker that runs it; null if none does.")]
-    wanted: Annotated[str | None, doc("The broker that should run it.")]
-    preferred: Annotated[str | None, doc("The broker where an operator wants it; null for any.")]
-    epoch: Annotated[int, doc("The epoch of its owner: it counts the owners.")]
-    address: Annotated[str, doc("Where it takes links of other shards.")]
-    pid: Annotated[int, doc("The process id of its owner.")]
-    since: Annotated[int, doc("Since when, in milliseconds since the epoch.")]
-
-
-class Pin(msgspec.Struct, frozen=True):
-    """A pinned destination."""
-
-    destination: Annotated[str, doc("The destination that was pinned.")]
-    key: Annotated[str, doc("Its placement key: all destinations with this key lie together.")]
-    shard: Annotated[int, doc("Where it is.")]
+from quire.resources import ClusterBroker, PinnedDestination, Shard, doc
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
@@ -55,7 +21,7 @@ class ClusterStatus(msgspec.Struct, frozen=True):
     shard: Annotated[int | None, doc("The shard of the process that was asked; null if it has none.")]
     brokers: Annotated[list[ClusterBroker], doc("The brokers that live.")]
     shards: Annotated[list[Shard], doc("The shards.")]
-    pins: Annotated[list[Pin], doc("The pinned destinations.")]
+    pins: Annotated[list[PinnedDestination], doc("The pinned destinations.")]
 
 
 class PlaceOfDestination(msgspec.Struct, frozen=True):
@@ -98,9 +64,9 @@ async def _status(call: Call) -> ClusterStatus:
     running = _running(view)
     brokers = [
         ClusterBroker(
-            row.name, row.version, row.stomp, row.openwire, row.http,
+            row.name, row.stomp, row.openwire, row.http,
             sorted(shard for shard, broker in running.items() if broker == row.name), sorted(row.standing_by),
-            row.leaving,
+            row.leaving, row.version,
         )
         for _, row in sorted(view.brokers.items())
     ]  # fmt: skip
@@ -111,7 +77,7 @@ async def _status(call: Call) -> ClusterStatus:
         preferred = row.preferred or None if row else None
         shards.append(Shard(number, running.get(number), wanted.get(number), preferred, *known))
     pins = [
-        Pin(pin.destination, pin.key, pin.shard)
+        PinnedDestination(pin.destination, pin.key, pin.shard)
         for _, pin in sorted(view.pins.items())
         if pin.shard != seat.map.home_of(pin.key)
     ]

@@ -158,8 +158,9 @@ ENDPOINTS += [
         "DELETE", "/schedule", OPERATE, "Cancel scheduled messages: all, or by time.", _cancel_between, Removed,
         CancelQuery, dry_run=_count,
     ),
-    Endpoint("DELETE", "/schedule/{id}", OPERATE,
-    "Cancel a scheduled message, with all its repeats.", _cancel, Cancelled),
+    Endpoint(
+        "DELETE", "/schedule/{id}", OPERATE, "Cancel a scheduled message, with all its repeats.", _cancel, Cancelled,
+    ),
 ]  # fmt: skip
 
 

@@ -212,46 +212,40 @@ ENDPOINTS = [
     ),
     listing(
         "GroupMembers", _ONE + "/members", SEE_STREAM_OF_GROUP,
-        "List the members of a group with their partitions and messages in flight.",
-        "members", GroupMemberInfo,
+        "List the members of a group with their partitions and messages in flight.", "members", GroupMemberInfo,
         lambda call: call.admin.groups.members(*_place(call)),
     ),
     Endpoint(
         "PUT", "/streams/{name}/groups/{group}/progress", READ_STREAM,
-        "Store the progress of an external reader as a group.",
-        _progress, GroupLag, body=ProgressNote,
+        "Store the progress of an external reader as a group.", _progress, GroupLag, body=ProgressNote,
     ),
     Endpoint(
         "GET", _ONE + "/lag", SEE_STREAM_OF_GROUP, "Get the lag of a group, by partition.",
         lambda call: call.admin.groups.lag(*_place(call)), GroupLag,
     ),
     Endpoint(
-        "POST", _ONE + "/reset", MANAGE_STREAM_OF_GROUP,
-        "Reset a group to a position.", _reset, GroupChanged, ChangeQuery, Reset
+        "POST", _ONE + "/reset", MANAGE_STREAM_OF_GROUP, "Reset a group to a position.", _reset, GroupChanged,
+        ChangeQuery, Reset,
     ),
     Endpoint(
-        "POST", _ONE + "/shift", MANAGE_STREAM_OF_GROUP,
-        "Shift a group by a number of offsets.", _shift, GroupChanged, ChangeQuery,
-        Shift,
+        "POST", _ONE + "/shift", MANAGE_STREAM_OF_GROUP, "Shift a group by a number of offsets.", _shift, GroupChanged,
+        ChangeQuery, Shift,
     ),
     Endpoint(
-        "POST", _ONE + "/skip", MANAGE_STREAM_OF_GROUP,
-        "Skip the backlog and the retries of a group.", _skip, GroupChanged, ChangeQuery,
-        Skip,
+        "POST", _ONE + "/skip", MANAGE_STREAM_OF_GROUP, "Skip the backlog and the retries of a group.", _skip,
+        GroupChanged, ChangeQuery, Skip,
     ),
     Endpoint(
-        "POST", _ONE + "/clone", MANAGE_STREAM_OF_GROUP,
-        "Create a group with the progress of another one.", _clone, GroupCloned, ChangeQuery,
-        Clone,
+        "POST", _ONE + "/clone", MANAGE_STREAM_OF_GROUP, "Create a group with the progress of another one.", _clone,
+        GroupCloned, ChangeQuery, Clone,
     ),
     Endpoint(
-        "POST", _ONE + "/assign", SEE_STREAM_OF_GROUP,
-        "Preview an assignment of partitions. Nothing is changed.", _assign, Assignment,
-        body=AssignmentDraft,
+        "POST", _ONE + "/assign", SEE_STREAM_OF_GROUP, "Preview an assignment of partitions. Nothing is changed.",
+        _assign, Assignment, body=AssignmentDraft,
     ),
     Endpoint(
         "DELETE", _ONE, MANAGE_STREAM_OF_GROUP,
-        "Delete a group. With force the broker disconnects its members. The messages stay.", _delete,
-        GroupDeleted, DeleteQuery, dry_run=_count,
+        "Delete a group. With force the broker disconnects its members. The messages stay.", _delete, GroupDeleted,
+        DeleteQuery, dry_run=_count,
     ),
 ]  # fmt: skip

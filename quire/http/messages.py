@@ -108,16 +108,15 @@ def _body(new: NewMessage) -> bytes:
 ENDPOINTS = [
     Endpoint(
         "GET", "/queues/{name}/messages", READ_QUEUE, "Browse messages, oldest first, without consuming them.",
-        lambda call: browsed(call, call.admin.queues.existing(call.name)),
-        BrowsePage, BrowseQuery,
+        lambda call: browsed(call, call.admin.queues.existing(call.name)), BrowsePage, BrowseQuery,
     ),
     Endpoint(
         "POST", "/queues/{name}/messages", WRITE_QUEUE, "Send a message. The answer comes when it is durable.",
         lambda call: send(call, DestinationKind.QUEUE), Sent, body=NewMessage, status=201, takes_message=True,
     ),
     Endpoint(
-        "POST", "/topics/{name}/messages",
-        WRITE_TOPIC, "Send a message. The answer comes when it is durable for all durable subscriptions.",
+        "POST", "/topics/{name}/messages", WRITE_TOPIC,
+        "Send a message. The answer comes when it is durable for all durable subscriptions.",
         lambda call: send(call, DestinationKind.TOPIC), Sent, body=NewMessage, status=201, takes_message=True,
     ),
 ]  # fmt: skip
@@ -256,17 +255,17 @@ ENDPOINTS += [
         check=_may_choose,
     ),
     Endpoint(
-        "POST", "/queues/{name}/move", READ_OR_MANAGE_QUEUE,
-        "Move messages that are not in flight, oldest first.", _move, Moved, ActionQuery, Move,
-        dry_run=lambda call: _count_move(call, call.admin.queues.move), check=_may_transfer,
+        "POST", "/queues/{name}/move", READ_OR_MANAGE_QUEUE, "Move messages that are not in flight, oldest first.",
+        _move, Moved, ActionQuery, Move, dry_run=lambda call: _count_move(call, call.admin.queues.move),
+        check=_may_transfer,
     ),
     Endpoint(
-        "POST", "/queues/{name}/copy", READ_OR_MANAGE_QUEUE, "Copy messages, oldest first.", _copy, Copied,
-        ActionQuery, Move, dry_run=lambda call: _count_move(call, call.admin.queues.copy), check=_may_transfer,
+        "POST", "/queues/{name}/copy", READ_OR_MANAGE_QUEUE, "Copy messages, oldest first.", _copy, Copied, ActionQuery,
+        Move, dry_run=lambda call: _count_move(call, call.admin.queues.copy), check=_may_transfer,
     ),
     Endpoint(
         "POST", "/queues/{name}/redrive", READ_OR_MANAGE_QUEUE,
-        "Redrive dead letters: send them back to the destinations they came from.",
-        _redrive, Moved, ActionQuery, Redrive, dry_run=_count_redrive, check=_may_redrive,
+        "Redrive dead letters: send them back to the destinations they came from.", _redrive, Moved, ActionQuery,
+        Redrive, dry_run=_count_redrive, check=_may_redrive,
     ),
 ]  # fmt: skip

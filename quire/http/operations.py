@@ -20,7 +20,7 @@ from quire.broker.broker import Broker
 from quire.broker.core.turn import TurnMeter
 from quire.clock import Clock
 from quire.errors import BrokerBusy, ConfirmationMismatch, QuireError, UnknownOperation
-from quire.resources import doc
+from quire.resources import OperationStatus, doc
 
 
 class Measured:
@@ -73,22 +73,6 @@ class RequestMemory:
 
 MOST_RUNNING = 20  # how many operations may run in the background
 MOST_ENDED = 100  # how many operations that have ended are remembered
-
-
-class OperationStatus(msgspec.Struct, frozen=True):
-    """A long operation."""
-
-    id: Annotated[str, doc("Its id.")]
-    action: Annotated[str, doc("What it does: the name of the event in the log, messages.purged say.")]
-    target: Annotated[str, doc("To what.")]
-    by: Annotated[str, doc("Who asked for it.")]
-    state: Annotated[Literal["running", "done", "failed", "cancelled"], doc("Its state.")]
-    done: Annotated[int, doc("How many messages are done.")]
-    of: Annotated[int | None, doc("How many there are, if that is known.")]
-    background: Annotated[bool, doc("Whether nothing waits for it.")]
-    started_at: Annotated[int, doc("When it began, in milliseconds since the epoch.")]
-    ended_at: Annotated[int | None, doc("When it ended; null while it runs.")]
-    error: Annotated[str | None, doc("Why it failed; null if it did not.")]
 
 
 class Operation:

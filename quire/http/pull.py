@@ -211,23 +211,20 @@ _GROUP = "/streams/{name}/groups/{group}"
 ENDPOINTS = [
     Endpoint(
         "POST", _GROUP + "/receive", READ_STREAM,
-        "Receive messages as a member of a group. A new member joins the group.",
-        _receive, Received, body=Receive, check=_may_receive,
+        "Receive messages as a member of a group. A new member joins the group.", _receive, Received, body=Receive,
+        check=_may_receive,
     ),
     Endpoint(
-        "POST", _GROUP + "/acknowledge", READ_STREAM,
-        "Acknowledge messages. The answer comes when that is durable.", _acknowledge,
-        Settled, body=Acknowledge,
+        "POST", _GROUP + "/acknowledge", READ_STREAM, "Acknowledge messages. The answer comes when that is durable.",
+        _acknowledge, Settled, body=Acknowledge,
     ),
     Endpoint(
-        "POST", _GROUP + "/reject", READ_STREAM,
-        "Reject messages: they are retried or dead-lettered.", _reject, Settled,
-        body=Reject,
+        "POST", _GROUP + "/reject", READ_STREAM, "Reject messages: they are retried or dead-lettered.", _reject,
+        Settled, body=Reject,
     ),
     Endpoint("POST", _GROUP + "/extend", READ_STREAM, "Extend the leases of messages.", _extend, Settled, body=Extend),
     Endpoint(
         "POST", _GROUP + "/leave", READ_STREAM,
-        "Leave the group. Other members get its partitions and messages at once.",
-        _leave, Left, body=Leave,
+        "Leave the group. Other members get its partitions and messages at once.", _leave, Left, body=Leave,
     ),
 ]  # fmt: skip

@@ -92,9 +92,8 @@ ENDPOINTS = [
         lambda call: call.admin.queues.groups(call.name, call.query.after, call.query.limit), GroupPage, ListQuery,
     ),
     Endpoint(
-        "DELETE", "/queues/{name}/groups/{group}", MANAGE_QUEUE,
-        "Close a message group: take it from its owner.", _close_group,
-        Closed,
+        "DELETE", "/queues/{name}/groups/{group}", MANAGE_QUEUE, "Close a message group: take it from its owner.",
+        _close_group, Closed,
     ),
 ]  # fmt: skip
 
@@ -120,8 +119,8 @@ ENDPOINTS += [
         TopicStatus, status=201, check=lambda call: call.guard.creates(Address(DestinationKind.TOPIC, call.name)),
     ),
     Endpoint(
-        "DELETE", "/topics/{name}",
-        MANAGE_TOPIC, "Delete a topic. With force the broker disconnects consumers and removes durable subscriptions.",
+        "DELETE", "/topics/{name}", MANAGE_TOPIC,
+        "Delete a topic. With force the broker disconnects consumers and removes durable subscriptions.",
         lambda call: call.removed(
             "topic.deleted", "topic {topic} was deleted", call.admin.topics.delete(call.name, force=call.query.force)
         ),
@@ -231,8 +230,8 @@ ENDPOINTS += [
         lambda access, durable: access.sees(_TOPIC, durable.topic.destination.name),
     ),
     Endpoint(
-        "GET", _DURABLE, SEE_DURABLE, "Get a durable subscription: counts, its consumer, why it is blocked.",
-        _durable, DurableStatus,
+        "GET", _DURABLE, SEE_DURABLE, "Get a durable subscription: counts, its consumer, why it is blocked.", _durable,
+        DurableStatus,
     ),
     Endpoint(
         "PUT", _DURABLE, MAKE_DURABLE, "Create a durable subscription.", _create_durable, DurableStatus,
@@ -240,8 +239,7 @@ ENDPOINTS += [
     ),
     Endpoint(
         "DELETE", _DURABLE, MANAGE_DURABLE, "Remove a durable subscription and its backlog.", _delete_durable, Removed,
-        DeleteQuery,
-        dry_run=_count_of_durable, check=_may_manage,
+        DeleteQuery, dry_run=_count_of_durable, check=_may_manage,
     ),
     Endpoint(
         "POST", _DURABLE + "/purge", MANAGE_DURABLE, "Purge messages of a durable subscription.", _purge_durable,
@@ -252,8 +250,8 @@ ENDPOINTS += [
         check=_may_purge,
     ),
     Endpoint(
-        "GET", _DURABLE + "/messages", BROWSE_DURABLE,
-        "Browse the messages of a durable subscription, oldest first.", _browse_durable, BrowsePage, BrowseQuery,
+        "GET", _DURABLE + "/messages", BROWSE_DURABLE, "Browse the messages of a durable subscription, oldest first.",
+        _browse_durable, BrowsePage, BrowseQuery,
     ),
 ]  # fmt: skip
 

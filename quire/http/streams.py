@@ -187,8 +187,7 @@ ENDPOINTS = [
         check=lambda call: call.guard.creates(Address(DestinationKind.STREAM, call.name)),
     ),
     Endpoint(
-        "DELETE", _ONE,
-        MANAGE_STREAM,
+        "DELETE", _ONE, MANAGE_STREAM,
         "Delete a stream with its groups and messages. With force the broker disconnects members and readers.",
         lambda call: call.removed(
             "stream.deleted", "stream {stream} was deleted",
@@ -201,19 +200,17 @@ ENDPOINTS = [
         lambda call: send(call, DestinationKind.STREAM), Sent, body=NewMessage, status=201, takes_message=True,
     ),
     Endpoint(
-        "POST", _ONE + "/partitions", MANAGE_STREAM,
-        "Add partitions to a stream.", _add_partitions, StreamDetails, body=Partitions
+        "POST", _ONE + "/partitions", MANAGE_STREAM, "Add partitions to a stream.", _add_partitions, StreamDetails,
+        body=Partitions,
     ),
     listing(
         "Offsets", _ONE + "/offsets", SEE_STREAM,
-        "List the first offset and the end of each partition, in one snapshot.",
-        "partitions", PartitionOffsets, lambda call: call.admin.streams.offsets(call.name, _start(call.query.start)),
-        OffsetsQuery,
+        "List the first offset and the end of each partition, in one snapshot.", "partitions", PartitionOffsets,
+        lambda call: call.admin.streams.offsets(call.name, _start(call.query.start)), OffsetsQuery,
     ),
     Endpoint(
         "GET", _ONE + "/partitions/{partition}/messages", READ_STREAM,
-        "Read a range of messages. The read is repeatable.",
-        _read, StreamRange, RangeQuery,
+        "Read a range of messages. The read is repeatable.", _read, StreamRange, RangeQuery,
     ),
     Endpoint(
         "GET", _ONE + "/find", READ_STREAM, "Find messages, with their state in each group.", _find, FoundMessages,
@@ -223,7 +220,8 @@ ENDPOINTS = [
         "PinList", _ONE + "/pins", SEE_STREAM, "List the pins of a stream.", "pins", StreamPin,
         lambda call: call.admin.streams.pins(call.name),
     ),
-    Endpoint("PUT", _ONE + "/pins/{pin}", READ_OR_MANAGE_STREAM,
-    "Pin messages for a time.", _pin, StreamPin, body=NewPin),
+    Endpoint(
+        "PUT", _ONE + "/pins/{pin}", READ_OR_MANAGE_STREAM, "Pin messages for a time.", _pin, StreamPin, body=NewPin,
+    ),
     Endpoint("DELETE", _ONE + "/pins/{pin}", READ_OR_MANAGE_STREAM, "Remove a pin.", _release, Released),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ import msgspec
 from quire.destination import DestinationKind, written
 from quire.errors import AccessRefused, BrokerBusy, InvalidArgument, QuireError, UnknownToken, UnknownUser
 from quire.http.endpoint import ADMINISTER, USER, Call, Endpoint, Fields, listing
+from quire.resources import RuleStatus, TokenStatus, UserStatus
 from quire.security import Action, Permission, Principal, Proof
 from quire.security.accounts import BUILT_IN, LONGEST_LIFE, Changed, Token, user_of
 from quire.security.authentication import hashed
@@ -16,17 +17,6 @@ from quire.settings import Rule, User
 
 T = TypeVar("T")
 P = ParamSpec("P")
-
-
-class UserStatus(msgspec.Struct, frozen=True):
-    """A user. ``in_file`` says whether it is in the settings file, and is changed there only."""
-
-    name: str
-    roles: list[str]
-    certificates: list[str]
-    has_password: bool
-    disabled: bool
-    in_file: bool
 
 
 class NewUser(Fields, frozen=True):
@@ -191,17 +181,6 @@ ENDPOINTS = [
 ]  # fmt: skip
 
 
-class RuleStatus(msgspec.Struct, frozen=True):
-    """A rule. ``effect`` is allow or deny; ``origin`` is settings, runtime or built-in."""
-
-    id: str
-    subject: str
-    effect: str
-    actions: list[str]
-    destination: str
-    origin: str
-
-
 class NewRule(Fields, frozen=True):
     """A rule: a subject ``user:NAME``, ``role:NAME`` or ``*``, either ``allow`` or ``deny``, and a destination."""
 
@@ -234,7 +213,7 @@ class Verdict(msgspec.Struct, frozen=True):
 def _rule_status(rule: Rule) -> RuleStatus:
     origin = "built-in" if rule in BUILT_IN else "settings" if rule.in_file else "runtime"
     effect = "allow" if rule.allow else "deny"
-    return RuleStatus(rule.id, rule.subject, effect, rule.listed.split(","), rule.destination, origin)
+    return RuleStatus(rule.id, effect, rule.subject, rule.listed.split(","), rule.destination, origin)
 
 
 def _table(call: Call) -> dict[str, Any]:
@@ -299,17 +278,6 @@ ENDPOINTS += [
 ]  # fmt: skip
 
 
-class TokenStatus(msgspec.Struct, frozen=True):
-    """A token: when it was made, until when it is valid (milliseconds since the epoch), its only roles or null."""
-
-    id: str
-    owner: str
-    created: int
-    until: int
-    roles: list[str] | None
-    text: str
-
-
 class NewToken(Fields, frozen=True):
     """A token to make: how many seconds it lives, for which user (null for the caller), with which roles at most."""
 
@@ -328,7 +296,7 @@ class CreatedToken(msgspec.Struct, frozen=True):
 
 def _token_status(token: Token) -> TokenStatus:
     roles = None if token.roles is None else list(token.roles)
-    return TokenStatus(token.id, token.owner, token.created_at, token.expires_at, roles, token.text)
+    return TokenStatus(token.id, token.owner, roles, token.created_at, token.expires_at, token.text)
 
 
 def _may_see(call: Call, token: Token) -> bool:
@@ -336,8 +304,9 @@ def _may_see(call: Call, token: Token) -> bool:
 
 
 def _tokens(call: Call) -> list[TokenStatus]:
-    tokens, now = call.service.security.accounts.state.tokens.values(), call.service.clock.now_ms()
-    return [_token_status(token) for token in tokens if token.expires_at > now and _may_see(call, token)]
+    accounts = call.service.security.accounts
+    tokens = [token for token in accounts.state.tokens.values() if not accounts.has_ended(token)]
+    return [_token_status(token) for token in tokens if _may_see(call, token)]
 
 
 async def _create(call: Call) -> CreatedToken:

@@ -6,12 +6,12 @@ from typing import Annotated
 import msgspec
 
 from quire.broker.bulk.row_reader import Columns
-from quire.broker.producer_ids import ProducerStatus
 from quire.broker.routing.route import MAX_PRODUCER_ID
 from quire.destination import written
 from quire.errors import InvalidArgument
 from quire.http.endpoint import MONITOR, OPERATE, USER, Call, Endpoint, Fields, rows_of, table_listing
 from quire.management.bulk import Rows, StageList
+from quire.resources import ProducerStatus
 from quire.settings import split_address
 
 Producer = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PRODUCER_ID, pattern="^[^\0]*$")]
@@ -128,22 +128,20 @@ async def _discard(call: Call) -> Discarded:
 
 ENDPOINTS = [
     Endpoint(
-        "POST", "/write", ROWS,
-        "Write many messages in one commit. The answer comes when it is durable.", _write, Written,
-        WriteQuery, body=Columns, packed=True,
+        "POST", "/write", ROWS, "Write many messages in one commit. The answer comes when it is durable.", _write,
+        Written, WriteQuery, body=Columns, packed=True,
     ),
     Endpoint(
-        "POST", "/write/stages", ROWS,
-        "Stage rows: store them, invisible until their commit.", _stage, Staged, StageQuery,
-        body=Columns, status=201, packed=True,
+        "POST", "/write/stages", ROWS, "Stage rows: store them, invisible until their commit.", _stage, Staged,
+        StageQuery, body=Columns, status=201, packed=True,
     ),
     Endpoint(
-        "GET", "/write/stages", MONITOR, "List the staged rows.", lambda call: call.admin.writes.stages(), StageList
+        "GET", "/write/stages", MONITOR, "List the staged rows.", lambda call: call.admin.writes.stages(), StageList,
     ),
     Endpoint(
         "POST", "/write/commit", ROWS,
-        "Commit staged rows, once. The answer comes when they are in their destinations.",
-        _commit, Written, body=StagedCommit,
+        "Commit staged rows, once. The answer comes when they are in their destinations.", _commit, Written,
+        body=StagedCommit,
     ),
     Endpoint("POST", "/write/discard", ROWS, "Discard staged rows.", _discard, Discarded, body=Discard),
 ]  # fmt: skip
@@ -163,24 +161,14 @@ async def _forget(call: Call) -> Forgotten:
 
 ENDPOINTS += [
     table_listing(
-        "ProducerList",
-        "/producers",
-        MONITOR,
-        "List the producers that number their sends.",
-        "producers",
-        ProducerStatus,
-        lambda call: call.admin.writes.producers(),
-        lambda call, id: call.admin.writes.producer(id),
+        "ProducerList", "/producers", MONITOR, "List the producers that number their sends.", "producers",
+        ProducerStatus, lambda call: call.admin.writes.producers(), lambda call, id: call.admin.writes.producer(id),
     ),
     Endpoint(
-        "DELETE",
-        "/producers/{producer}",
-        OPERATE,
-        "Forget a producer: the broker then accepts its repeated messages as new.",
-        _forget,
-        Forgotten,
+        "DELETE", "/producers/{producer}", OPERATE,
+        "Forget a producer: the broker then accepts its repeated messages as new.", _forget, Forgotten,
     ),
-]
+]  # fmt: skip
 
 
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - compared with, not bound to
@@ -223,11 +211,6 @@ def _url(call: Call, address: str) -> str:
 
 ENDPOINTS += [
     Endpoint(
-        "POST",
-        "/bulk",
-        USER,
-        "Start the bulk server if it does not run, and get its addresses.",
-        _open,
-        BulkAccess,
+        "POST", "/bulk", USER, "Start the bulk server if it does not run, and get its addresses.", _open, BulkAccess,
     ),
-]
+]  # fmt: skip

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 from quire.broker.admission import check_room
 from quire.broker.bulk.row_reader import Columns, RowReader
 from quire.broker.bulk.rows import Row, send, target_of
-from quire.broker.producer_ids import ProducerStatus
 from quire.management.queues import Management
 from quire.management.tables import Table
-from quire.resources import Status
+from quire.resources import ProducerStatus, Status
 
 STEP = 500  # how many rows are read in one step
 

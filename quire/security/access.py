@@ -214,7 +214,6 @@ class Access:
         return not self._ended and self._principal.may(permission)
 
     def require(self, permission: Permission) -> None:
-        """Refuse what it has no permission for."""
         if error := self.ended:
             raise error
         if not self._principal.may(permission):

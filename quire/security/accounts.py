@@ -175,6 +175,10 @@ LOCAL = "local"
 """The id of the token that the command line on the broker's machine reads from a file."""
 
 
+OF_THE_CONSOLE = "console"
+"""The text of the tokens that the console makes for its sessions. They end with the password of their owner."""
+
+
 class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A token that a user has made.
 
@@ -200,8 +204,17 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"Token({self.id!r}, {self.owner!r})"
 
     def is_secret(self, secret: str) -> bool:
-        """Whether a secret is that of this token."""
         return hmac.compare_digest(self.digest, _digest(secret))
+
+    def has_ended(self, now_ms: int, password_hash: str) -> bool:
+        """Whether its time is over, or one of the console was made with another password than its owner has."""
+        is_of_console = self.text == OF_THE_CONSOLE
+        return self.expires_at <= now_ms or (is_of_console and not self.id.startswith(_mark(password_hash)))
+
+
+def token_id(text: str, password_hash: str) -> str:
+    """An id for a new token; that of one of the console begins with a mark of its owner's password."""
+    return _mark(password_hash) * (text == OF_THE_CONSOLE) + secrets.token_hex(6)
 
 
 def make_token(
@@ -226,11 +239,14 @@ def split_token(text: str) -> tuple[str, str] | None:
 
 
 def read_token(table: Mapping[str, Any], origin: str) -> Token:
-    """A token as the file has it."""
     try:
         return msgspec.convert(table, Token)
     except msgspec.ValidationError as error:
         raise InvalidSettings(f"a token ({origin}) is damaged: {error}", origin=origin) from error
+
+
+def _mark(password_hash: str) -> str:
+    return _digest(password_hash)[:8]
 
 
 def _digest(secret: str) -> str:
@@ -279,7 +295,6 @@ class SavedState:
 
 
 def rule_table(rule: Rule) -> dict[str, Any]:
-    """A rule as an entry of ``[[rules]]``."""
     effect = "allow" if rule.allow else "deny"
     return {"subject": rule.subject, effect: rule.listed.split(","), "destination": rule.destination}
 
@@ -453,14 +468,18 @@ class Accounts:
         if token.id == LOCAL:
             return Principal(LOCAL_USER, frozenset({"administrator"}), Proof.LOCAL, None, LOCAL)
         owner = self.users.get(token.owner)
-        if owner is None or owner.disabled or token.expires_at <= self._clock.now_ms():
+        if owner is None or owner.disabled or self.has_ended(token):
             return None
         roles = owner.roles if token.roles is None else with_included(owner.roles) & frozenset(token.roles)
         return Principal(owner.name, roles, Proof.TOKEN, token.expires_at, token.id)
 
     def token(self, id: str) -> Token | None:
-        """A token by its id."""
         return self._local if id == LOCAL else self.state.tokens.get(id)
+
+    def has_ended(self, token: Token) -> bool:
+        """Whether a token is valid no more, whatever becomes of its owner."""
+        owner = self.users.get(token.owner)
+        return token.has_ended(self._clock.now_ms(), owner.password_hash if owner else "")
 
     def user_of_certificate(self, subject: str) -> User | None:
         """The user who has a certificate."""
@@ -504,9 +523,6 @@ MOST_WAITING = 1000
 LONGEST_LIFE = 10 * 365 * 86_400
 """The longest life of a token, in seconds."""
 
-OF_THE_CONSOLE = "console"
-"""The text of the tokens that the console makes for its sessions: they end with the password they were made with."""
-
 LONGEST_TEXT = 200
 """The longest text about a token, in characters."""
 
@@ -533,8 +549,6 @@ class AccountChanges:
     # Users.
 
     def add_user(self, done: Changed[User], user: User) -> None:
-        """Make a user."""
-
         def edit(state: SavedState) -> tuple[SavedState, User]:
             if user.name in self._accounts.users:
                 raise UserExists(f"there already is a user {user.name!r}", user=user.name)
@@ -544,8 +558,6 @@ class AccountChanges:
         self._change(edit, done)
 
     def change_user(self, done: Changed[User], name: str, fields: Mapping[str, Any]) -> None:
-        """Change some fields of a user."""
-
         def edit(state: SavedState) -> tuple[SavedState, User]:
             user = replace(self._changeable(state, name), **fields)
             return replace(state, users={**state.users, name: user}), user
@@ -561,12 +573,9 @@ class AccountChanges:
 
         def edit(state: SavedState) -> tuple[SavedState, tuple[User, int]]:
             user = replace(self._changeable(state, name), password_hash=password_hash)
-            tokens = {
-                id: token for id, token in state.tokens.items() if (token.owner, token.text) != (name, OF_THE_CONSOLE)
-            }
-            now = self._clock.now_ms()
-            left = [token for token in tokens.values() if token.owner == name and token.expires_at > now]
-            return replace(state, users={**state.users, name: user}, tokens=tokens), (user, len(left))
+            now, own = self._clock.now_ms(), [token for token in state.tokens.values() if token.owner == name]
+            left = [token for token in own if not token.has_ended(now, password_hash)]
+            return replace(state, users={**state.users, name: user}), (user, len(left))
 
         self._change(edit, done)
 
@@ -614,8 +623,6 @@ class AccountChanges:
         self._change(edit, done)
 
     def remove_rule(self, done: Changed[Rule], id: str) -> None:
-        """Remove a rule."""
-
         def edit(state: SavedState) -> tuple[SavedState, Rule]:
             self._check_rule(state, id)
             rules = {key: rule for key, rule in state.rules.items() if key != id}
@@ -653,14 +660,17 @@ class AccountChanges:
                 limits = f"a token lives up to {LONGEST_LIFE} s, and has a text of up to {LONGEST_TEXT} characters"
                 raise InvalidArgument(limits, argument="expires_in")
             now = self._clock.now_ms()
-            tokens = {id: token for id, token in state.tokens.items() if token.expires_at > now}
+            tokens = {id: token for id, token in state.tokens.items() if not self._accounts.has_ended(token)}
             _check_room("tokens", tokens)
             chosen = None if roles is None else tuple(sorted(roles))
-            had = with_included(self._accounts.users[owner].roles)
+            user = self._accounts.users[owner]
+            had = with_included(user.roles)
             if other := set(chosen or ()) - had:
                 problem = f"{owner!r} has no role {min(other)[:60]!r}: a token of it may have {', '.join(sorted(had))}"
                 raise InvalidArgument(problem, argument="roles")
-            token, secret = make_token(owner, now, now + round(life * 1000), chosen, text)
+            token, secret = make_token(
+                owner, now, now + round(life * 1000), chosen, text, token_id(text, user.password_hash)
+            )
             return replace(state, tokens={**tokens, token.id: token}), (token, secret)
 
         self._change(edit, done)

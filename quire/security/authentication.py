@@ -45,7 +45,6 @@ _NONE = _HASHER.hash(secrets.token_urlsafe(16))
 
 
 def hashed(password: str) -> str:
-    """The hash of a new password."""
     if not 0 < len(password.encode()) <= LONGEST:
         raise InvalidArgument(f"a password has 1 to {LONGEST} bytes", argument="password")
     return _HASHER.hash(password)

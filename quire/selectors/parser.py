@@ -315,7 +315,6 @@ class _Parser:
         self._patterns = 0
 
     def selector(self) -> Expression:
-        """All of it."""
         whole = Literal(True) if self._at_end() else self._condition(self._alternatives)
         if not self._at_end():
             raise self._unexpected("an operator, AND, OR or the end of the selector")

@@ -1,42 +1,23 @@
-"""What a setting is: its type, its declaration, and the value it has from somewhere.
+"""What a setting is: its declaration, and the value it has from somewhere; addresses, and names of destinations.
 
-A kind says how a value is read from a text or from TOML, how it is checked, and how it is written back.
+An error says all at once: the key, the value, where it is from, and what is allowed.
 """
 
-import difflib
 import ipaddress
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field, fields
-from decimal import Decimal
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from quire.destination import queue
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidDestination, InvalidSettings, QuireError
-from quire.units import parse_duration, parse_size
+from quire.options import Kind, nearest, options_of, text_of
+from quire.units import parse_duration
 
-_SIZES = {"TB": 10**12, "TiB": 2**40, "GB": 10**9, "GiB": 2**30, "MB": 10**6, "MiB": 2**20, "kB": 1000, "KiB": 1024}
 _ALGORITHMS = {"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"}
 """Of signatures with a public key; with a shared secret, who can check a token can make one."""
-
-_DURATIONS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
-
-
-def _literal(value: str | float) -> str:
-    # JSON and TOML write these alike, but for the one control character that JSON leaves as it is.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-class Kind(NamedTuple):
-    """What a key's value may be."""
-
-    allowed: str  # what may be written, for people
-    parse: Callable[[object], Any]  # reads a value from a file, a variable or a flag; raises ValueError
-    write: Callable[[Any], str] = _literal  # writes a value as TOML
 
 
 def is_loopback(host: str) -> bool:
@@ -80,19 +61,13 @@ def split_address(text: str) -> tuple[str, int]:
     return host[1:-1] if bracketed else host, int(port)
 
 
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(value)
-    return value
-
-
 def _address(value: object) -> str:
-    split_address(_text(value))
-    return _text(value)
+    split_address(text_of(value))
+    return text_of(value)
 
 
 def _accepted(value: object, *checks: Callable[[str], object]) -> str:
-    text = _text(value)
+    text = text_of(value)
     try:
         for check in checks:
             check(text)
@@ -106,138 +81,51 @@ def _affix(value: object) -> str:
 
 
 def _virtual_prefix(value: object) -> str:
-    if not _text(value).endswith("."):
+    if not text_of(value).endswith("."):
         raise ValueError(value)
     return _accepted(value, lambda text: Pattern(text + "x"))
 
 
 def _durations(value: object) -> str:
-    for part in _text(value).split():
+    for part in text_of(value).split():
         if not math.isfinite(parse_duration(part)):
             raise ValueError(value)
-    return " ".join(_text(value).split())
-
-
-def _flag(value: object) -> bool:
-    found = {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
-    if found is None:
-        raise ValueError(value)
-    return found
-
-
-def _exact(amount: int, units: Mapping[str, int], smallest: str) -> str:
-    for unit, factor in sorted(units.items(), key=lambda item: -item[1]):
-        if amount and amount % factor == 0:
-            return json.dumps(f"{amount // factor}{unit}")
-    return json.dumps(f"{amount}{smallest if amount else ''}")
-
-
-def _written_duration(seconds: float) -> str:
-    exact = Decimal(repr(seconds))
-    milliseconds = exact * 1000
-    return _exact(int(milliseconds), _DURATIONS, "ms") if milliseconds % 1 == 0 else f'"{exact:f}s"'
+    return " ".join(text_of(value).split())
 
 
 def _time_of_day(value: object) -> str:
-    found = re.fullmatch(r"([01]\d|2[0-3])(:[0-5]\d){1,2}|", _text(value))
+    found = re.fullmatch(r"([01]\d|2[0-3])(:[0-5]\d){1,2}|", text_of(value))
     if found is None:
         raise ValueError(value)
-    return _text(value)
-
-
-def _number(value: object) -> int | float | str:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(value)
-    return value
-
-
-def _at_least(minimum: float, parse: Callable[[Any], Any]) -> Callable[[object], Any]:
-    return _between(minimum, math.inf, parse)
-
-
-def _between(minimum: float, maximum: float, parse: Callable[[Any], Any]) -> Callable[[object], Any]:
-    def bounded(value: object) -> Any:
-        number = parse(_number(value))
-        if not minimum <= number <= maximum or math.isinf(number):
-            raise ValueError(value)
-        return number
-
-    return bounded
-
-
-def count(minimum: int) -> Kind:
-    """Whole numbers from a minimum on."""
-    return Kind(f"a whole number, at least {minimum}", _at_least(minimum, lambda value: int(str(value))))
-
-
-def factor(minimum: float) -> Kind:
-    """Numbers from a minimum on."""
-    return Kind(f"a number, at least {minimum:g}", _at_least(minimum, float))
-
-
-def fraction() -> Kind:
-    """Numbers from 0 to 1."""
-
-    def parse(value: object) -> float:
-        number = float(_number(value))
-        if not 0 <= number <= 1:
-            raise ValueError(value)
-        return number
-
-    return Kind("a number from 0 to 1", parse)
-
-
-def size(minimum: int, maximum: float = math.inf) -> Kind:
-    """Sizes in bytes, from a minimum to a maximum."""
-    most = "" if math.isinf(maximum) else f", at most {json.loads(_exact(int(maximum), _SIZES, 'B'))}"
-    allowed = f"a size such as 1024, 64MB or 1GiB, at least {minimum}{most}"
-    return Kind(allowed, _between(minimum, maximum, parse_size), lambda size: _exact(size, _SIZES, "B"))
-
-
-def duration(minimum: float) -> Kind:
-    """Durations in seconds, from a minimum on."""
-    allowed = "a duration such as 500ms, 30s, 5m, 1h or 7d" + (f", at least {minimum:g} s" if minimum else "")
-    return Kind(allowed, _at_least(minimum, parse_duration), _written_duration)
-
-
-def unless_none(kind: Kind) -> Kind:
-    """What a kind allows, or -1 for none."""
-
-    def parse(value: object) -> Any:
-        none = not isinstance(value, bool) and value in (-1, "-1")
-        return -1.0 if none else kind.parse(value)
-
-    return Kind(f"{kind.allowed}, or -1 for none", parse, lambda value: "-1" if value == -1 else kind.write(value))
-
-
-def choice(*words: str) -> Kind:
-    """One of some words."""
-
-    def parse(value: object) -> str:
-        if value not in words:
-            raise ValueError(value)
-        return str(value)
-
-    return Kind("one of " + ", ".join(words), parse)
+    return text_of(value)
 
 
 def _algorithms(value: object) -> str:
-    names = _text(value).split()
+    names = text_of(value).split()
     if not names or not set(names) <= _ALGORITHMS:
         raise ValueError(value)
     return " ".join(names)
 
 
-TEXT = Kind("a text", _text)
-ALGORITHMS = Kind("some of " + ", ".join(sorted(_ALGORITHMS)) + ", separated by spaces", _algorithms)
-DURATIONS = Kind("durations such as 10s 30s 1m, separated by spaces, or empty", _durations)
-ADDRESS = Kind("HOST:PORT or [IPV6]:PORT, port 0 for a free one", _address)
-TIME_OF_DAY = Kind("a time of the day, HH:MM or HH:MM:SS in the time zone of the machine, or empty", _time_of_day)
-SWITCH = Kind("true or false", _flag)
-QUEUE_NAME = Kind("the name of a queue", lambda value: _accepted(value, queue))
-AFFIX = Kind("the beginning or the end of a destination's name, or empty", _affix)
-PATTERN = Kind("a pattern such as VirtualTopic.>", lambda value: _accepted(value, Pattern))
-VIRTUAL_PREFIX = Kind("a pattern that ends in a dot, such as Consumer.*.", _virtual_prefix)
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(value)
+    return value
+
+
+FLAG = Kind("true or false", _flag)
+"""What an entry of an array of tables says: unlike a key, it is never set by a text."""
+
+Algorithms = Annotated[str, Kind("some of " + ", ".join(sorted(_ALGORITHMS)) + ", separated by spaces", _algorithms)]
+Durations = Annotated[str, Kind("durations such as 10s 30s 1m, separated by spaces, or empty", _durations)]
+Address = Annotated[str, Kind("HOST:PORT or [IPV6]:PORT, port 0 for a free one", _address)]
+TimeOfDay = Annotated[
+    str, Kind("a time of the day, HH:MM or HH:MM:SS in the time zone of the machine, or empty", _time_of_day)
+]
+QueueName = Annotated[str, Kind("the name of a queue", lambda value: _accepted(value, queue))]
+Affix = Annotated[str, Kind("the beginning or the end of a destination's name, or empty", _affix)]
+PatternText = Annotated[str, Kind("a pattern such as VirtualTopic.>", lambda value: _accepted(value, Pattern))]
+VirtualPrefix = Annotated[str, Kind("a pattern that ends in a dot, such as Consumer.*.", _virtual_prefix)]
 
 
 Entry = TypeVar("Entry")
@@ -274,11 +162,7 @@ class Key(NamedTuple):
         try:
             return Setting(self.name, self.kind.parse(value), origin)
         except (ValueError, ArithmeticError) as error:
-            text, data = shown(value)
-            raise InvalidSettings(
-                f"{self.name} = {text} ({origin}) is not allowed: {self.kind.allowed}",
-                key=self.name, value=data, origin=origin,
-            ) from error  # fmt: skip
+            raise not_allowed(self.name, value, origin, self.kind.allowed) from error
 
 
 def shown(value: object) -> tuple[str, object]:
@@ -290,27 +174,26 @@ def shown(value: object) -> tuple[str, object]:
         return text, text
 
 
-def declare(default: Any, kind: Kind, text: str) -> Any:
-    """A field of a section's dataclass: a setting with its default, what it may be, and what it is for."""
-    return field(default=default, metadata={"kind": kind, "text": text})
-
-
-def keys_of(section: Any, prefix: str = "") -> Iterator[Key]:
-    """The settings that a dataclass declares, in its order; ``prefix`` is its section with a dot."""
-    for part in fields(section):
-        if "kind" in part.metadata:
-            yield Key(prefix + part.name, part.default, part.metadata["kind"], part.metadata["text"])
+def keys_of(described: Any) -> Iterator[Key]:
+    """The settings that a dataclass describes, in its order, by their attributes."""
+    return (Key(part.attribute, part.default, part.kind, part.text) for part in options_of(described))
 
 
 def unknown(name: str, origin: str, known: Iterable[str]) -> InvalidSettings:
     """The error for an unknown key, with the known one that may have been meant."""
     names = list(known)
     lasts = {key.rpartition(".")[2]: key for key in reversed(names)}
-    near = difflib.get_close_matches(name, names, n=1) or [
-        lasts[last] for last in difflib.get_close_matches(name.rpartition(".")[2], lasts, n=1)
-    ]
-    hint = f"did you mean {near[0]}?" if near else "`quire config init -` prints all settings"
+    near = nearest(name, names) or lasts.get(nearest(name.rpartition(".")[2], lasts))
+    hint = f"did you mean {near}?" if near else "`quire config init -` prints all settings"
     return InvalidSettings(f"{name} ({origin}) is not a setting; {hint}", key=name, origin=origin)
+
+
+def not_allowed(name: str, value: object, origin: str, allowed: str, key: str = "") -> InvalidSettings:
+    """The error for a value; its data has ``key``, ``value`` and ``origin``."""
+    text, data = shown(value)
+    return InvalidSettings(
+        f"{name} = {text} ({origin}) is not allowed: {allowed}", key=key or name, value=data, origin=origin
+    )
 
 
 def throw(error: QuireError) -> None:
@@ -340,4 +223,18 @@ def entries_of(
             found.append(read(table, number))
         except InvalidSettings as error:
             refused(error)
+    return found
+
+
+def read_table(kinds: Mapping[str, Kind], table: Mapping[str, Any], origin: str, array: str = "") -> dict[str, Any]:
+    """The values of an entry of an array of tables, as their kinds read them; ``array`` precedes an error's ``key``."""
+    found = {}
+    for name, value in table.items():
+        if name not in kinds:
+            raise unknown(name, origin, kinds)
+        try:
+            found[name] = kinds[name].parse(value)
+        except (InvalidDestination, ValueError) as error:
+            why = str(error) if isinstance(error, InvalidDestination) else kinds[name].allowed
+            raise not_allowed(name, value, origin, why, array + name) from error
     return found

@@ -6,35 +6,40 @@ Defaults are defined here only.
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from quire.errors import InsecureAddress, InvalidSettings, QuireError
 from quire.message import MAX_VALUE
+from quire.options import (
+    Bytes,
+    Count,
+    Factor,
+    Positive,
+    Seconds,
+    SomeBytes,
+    SomeSeconds,
+    duration,
+    made,
+    option,
+    size,
+)
 from quire.settings.key import (
-    ADDRESS,
-    ALGORITHMS,
-    PATTERN,
-    SWITCH,
-    TEXT,
-    TIME_OF_DAY,
-    VIRTUAL_PREFIX,
+    Address,
+    Algorithms,
     Key,
+    PatternText,
     Refused,
     Setting,
-    choice,
-    count,
-    duration,
-    factor,
+    TimeOfDay,
+    VirtualPrefix,
     is_loopback,
     keys_of,
-    size,
     split_address,
     throw,
     unknown,
 )
-from quire.settings.key import declare as _key
 from quire.settings.policy import Composite, Policies, Policy, read_composites, read_policies
 from quire.settings.users import Rule, User, read_rules, read_users
 
@@ -43,64 +48,55 @@ from quire.settings.users import Rule, User, read_rules, read_users
 class BrokerSettings:
     """Section ``broker``."""
 
-    name: str = _key("quire", TEXT, "The broker's name, in its status and its metrics.")
-    shards: int = _key(
-        0, count(0),
-        "In how many shards the broker keeps its destinations on this machine: each is a process with an embedded "
+    name: str = option("quire", "The broker's name, in its status and its metrics.")
+    shards: Count = option(
+        0, "In how many shards the broker keeps its destinations on this machine: each is a process with an embedded "
         "store of its own. 0: as many as the data directory has; 1 in a new one.",
     )  # fmt: skip
-    expiry_interval: float = _key(1.0, duration(0.001), "How often the broker looks for expired messages.")
-    max_destinations: int = _key(
-        50_000,
-        count(1),
-        "The maximum number of destinations: queues, topics, partitions of streams, temporary destinations.",
+    expiry_interval: SomeSeconds = option(1.0, "How often the broker looks for expired messages.")
+    max_destinations: Positive = option(
+        50_000, "The maximum number of destinations: queues, topics, partitions of streams, temporary destinations."
     )
-    max_durable_subscriptions: int = _key(
-        50_000, count(1),
-        "The maximum number of durable subscriptions; a consumer group counts once for each partition.",
-    )  # fmt: skip
+    max_durable_subscriptions: Positive = option(
+        50_000, "The maximum number of durable subscriptions; a consumer group counts once for each partition."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
     """Section ``store``."""
 
-    url: str = _key("", TEXT, "The URL of the store. Empty: LMDB in the data directory.")
-    data: str = _key("data", TEXT, "The data directory: the embedded store, the spool, `broker.json`.")
-    sync: Literal["always", "interval", "never"] = _key(
-        "always",
-        choice("always", "interval", "never"),
-        "When a commit is on disk: before it is confirmed, within a second, or when the operating system decides.",
+    url: str = option("", "The URL of the store. Empty: LMDB in the data directory.")
+    data: str = option("data", "The data directory: the embedded store, the spool, `broker.json`.")
+    sync: Literal["always", "interval", "never"] = option(
+        "always", "When a commit is on disk: before it is confirmed, within a second, or when the operating system "
+        "decides.",
+    )  # fmt: skip
+    connect_timeout: Seconds = option(
+        30.0, "How long a broker that starts waits for a database server that does not answer."
     )
-    connect_timeout: float = _key(
-        30.0, duration(0), "How long a broker that starts waits for a database server that does not answer."
+    limit: SomeBytes = option(
+        100 * 10**9, "How many bytes of messages the store may have before the broker holds producers."
     )
-    limit: int = _key(
-        100 * 10**9, size(1), "How many bytes of messages the store may have before the broker holds producers."
-    )
-    disk_free_limit: int = _key(
-        64 * 2**20,
-        size(0),
-        "The available space that the disks of the store and of the spool must have, or producers are held. "
-        "A quarter of it, at most 64MiB, is kept in reserve on each. 0: no check and no reserve.",
-    )
+    disk_free_limit: Bytes = option(
+        64 * 2**20, "The available space that the disks of the store and of the spool must have, or producers are "
+        "held. A quarter of it, at most 64MiB, is kept in reserve on each. 0: no check and no reserve.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
     """Section ``memory``."""
 
-    limit: int = _key(64 * 2**20, size(1), "How many bytes of messages all destinations together may keep in memory.")
+    limit: SomeBytes = option(64 * 2**20, "How many bytes of messages all destinations together may keep in memory.")
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolSettings:
     """Section ``spool``."""
 
-    limit: int = _key(
-        10 * 10**9,
-        size(1),
-        "How many bytes of non-persistent messages the spool may have before the broker holds producers.",
+    limit: SomeBytes = option(
+        10 * 10**9, "How many bytes of non-persistent messages the spool may have before the broker holds producers."
     )
 
 
@@ -108,14 +104,14 @@ class SpoolSettings:
 class StompSettings:
     """Section ``stomp``."""
 
-    address: str = _key("127.0.0.1:61613", ADDRESS, "The address for STOMP clients.")
-    max_connections: int = _key(10_000, count(1), "How many clients may be connected at once.")
-    connect_timeout: float = _key(10.0, duration(0.001), "How long a new connection may take to send CONNECT.")
-    max_headers: int = _key(1000, count(1), "The maximum number of headers of a frame.")
-    max_line: int = _key(10 * 1024, size(1), "The maximum length of a header line.")
-    max_body: int = _key(100 * 2**20, size(1, MAX_VALUE), "The maximum size of a message's body.")
-    heart_beat_grace: float = _key(
-        2.0, factor(1), "How many of its heart-beat intervals a client may be silent before it is disconnected."
+    address: Address = option("127.0.0.1:61613", "The address for STOMP clients.")
+    max_connections: Positive = option(10_000, "How many clients may be connected at once.")
+    connect_timeout: SomeSeconds = option(10.0, "How long a new connection may take to send CONNECT.")
+    max_headers: Positive = option(1000, "The maximum number of headers of a frame.")
+    max_line: SomeBytes = option(10 * 1024, "The maximum length of a header line.")
+    max_body: Annotated[int, size(1, MAX_VALUE)] = option(100 * 2**20, "The maximum size of a message's body.")
+    heart_beat_grace: Factor = option(
+        2.0, "How many of its heart-beat intervals a client may be silent before it is disconnected."
     )
 
 
@@ -123,40 +119,35 @@ class StompSettings:
 class OpenWireSettings:
     """Section ``openwire``."""
 
-    address: str = _key("127.0.0.1:61616", ADDRESS, "The address for OpenWire clients: those of ActiveMQ, and JMS.")
-    max_connections: int = _key(10_000, count(1), "How many clients may be connected at once.")
-    connect_timeout: float = _key(30.0, duration(0.001), "How long a new connection may take to send ConnectionInfo.")
-    max_frame_size: int = _key(
-        100 * 2**20, size(1, MAX_VALUE), "The maximum size of a frame: a message with its properties."
+    address: Address = option("127.0.0.1:61616", "The address for OpenWire clients: those of ActiveMQ, and JMS.")
+    max_connections: Positive = option(10_000, "How many clients may be connected at once.")
+    connect_timeout: SomeSeconds = option(30.0, "How long a new connection may take to send ConnectionInfo.")
+    max_frame_size: Annotated[int, size(1, MAX_VALUE)] = option(
+        100 * 2**20, "The maximum size of a frame: a message with its properties."
     )
-    max_inactivity: float = _key(
-        30.0,
-        duration(0.0),
-        "How long a client may be silent before it is disconnected, if it agrees (`wireFormat.maxInactivityDuration`).",
-    )
+    max_inactivity: Seconds = option(
+        30.0, "How long a client may be silent before it is disconnected, if it agrees "
+        "(`wireFormat.maxInactivityDuration`).",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
     """Section ``http``."""
 
-    address: str = _key("127.0.0.1:8161", ADDRESS, "The address of the HTTP API and the metrics.")
-    max_connections: int = _key(1000, count(1), "How many HTTP connections may be open at once.")
-    names: str = _key(
-        "", TEXT,
-        "The names, separated by spaces, under which the HTTP API and the web console may be asked for, beside "
+    address: Address = option("127.0.0.1:8161", "The address of the HTTP API and the metrics.")
+    max_connections: Positive = option(1000, "How many HTTP connections may be open at once.")
+    names: str = option(
+        "", "The names, separated by spaces, under which the HTTP API and the web console may be asked for, beside "
         "addresses and `localhost`. They count while there are no users, and on loopback; else every name will do.",
     )  # fmt: skip
-    websocket_origins: str = _key(
-        "", TEXT,
-        "The other sites whose pages may speak STOMP over WebSocket, separated by spaces: `https://app.example.com`. "
-        "Pages of the broker's own address always may.",
+    websocket_origins: str = option(
+        "", "The other sites whose pages may speak STOMP over WebSocket, separated by spaces: "
+        "`https://app.example.com`. Pages of the broker's own address always may.",
     )  # fmt: skip
-    header_timeout: float = _key(20.0, duration(0.001), "How long the head of an HTTP request may take to arrive.")
-    body_timeout: float = _key(
-        30.0,
-        duration(0.001),
-        "How long the body of an HTTP request may take to arrive; after that at least 1 kB a second must arrive.",
+    header_timeout: SomeSeconds = option(20.0, "How long the head of an HTTP request may take to arrive.")
+    body_timeout: SomeSeconds = option(
+        30.0, "How long the body of an HTTP request may take to arrive; after that at least 1 kB a second must arrive."
     )
 
 
@@ -164,16 +155,15 @@ class HttpSettings:
 class BulkSettings:
     """Section ``bulk``."""
 
-    address: str = _key(
-        "127.0.0.1:0", ADDRESS,
-        "The address of the bulk server, from which Spark reads messages. Default: the host of http.address, and a "
-        "free port. Further processes have the ports after a fixed one.",
+    address: Address = option(
+        "127.0.0.1:0", "The address of the bulk server, from which Spark reads messages. Default: the host of "
+        "http.address, and a free port. Further processes have the ports after a fixed one.",
     )  # fmt: skip
-    processes: int = _key(
-        1, count(1), "How many processes the bulk server has. Readers spread over them, and each uses at most one core."
-    )  # fmt: skip
-    idle_limit: float = _key(
-        300.0, duration(1), "How long the bulk server may be idle before it ends; the broker starts it again on demand."
+    processes: Positive = option(
+        1, "How many processes the bulk server has. Readers spread over them, and each uses at most one core."
+    )
+    idle_limit: Annotated[float, duration(1)] = option(
+        300.0, "How long the bulk server may be idle before it ends; the broker starts it again on demand."
     )
 
 
@@ -181,22 +171,17 @@ class BulkSettings:
 class TlsSettings:
     """Section ``tls``."""
 
-    certificate: str = _key(
-        "", TEXT,
-        "The file with the certificate of the broker, PEM, followed by those that signed it. With it all ports take "
-        "TLS. Empty: no TLS. SIGHUP reads the files of this section again.",
+    certificate: str = option(
+        "", "The file with the certificate of the broker, PEM, followed by those that signed it. With it all ports "
+        "take TLS. Empty: no TLS. SIGHUP reads the files of this section again.",
     )  # fmt: skip
-    key: str = _key(
-        "", TEXT, "The file with the key of the certificate, PEM, without a password. Empty: the same file."
+    key: str = option("", "The file with the key of the certificate, PEM, without a password. Empty: the same file.")
+    client_ca: str = option("", "The file with the authorities whose client certificates are accepted, PEM.")
+    client_certificates: Literal["none", "optional", "required"] = option(
+        "none", "Whether the broker requests certificates of clients."
     )
-    client_ca: str = _key("", TEXT, "The file with the authorities whose client certificates are accepted, PEM.")
-    client_certificates: Literal["none", "optional", "required"] = _key(
-        "none", choice("none", "optional", "required"), "Whether the broker requests certificates of clients."
-    )
-    plain: Literal["nowhere", "loopback", "everywhere"] = _key(
-        "loopback",
-        choice("nowhere", "loopback", "everywhere"),
-        "From where clients may connect without TLS once there is a certificate.",
+    plain: Literal["nowhere", "loopback", "everywhere"] = option(
+        "loopback", "From where clients may connect without TLS once there is a certificate."
     )
 
     def takes_plain(self, host: str) -> bool:
@@ -209,46 +194,41 @@ class TlsSettings:
 class LimitSettings:
     """Section ``limits``."""
 
-    connections: int = _key(20_000, count(1), "The maximum number of connections of all protocols together.")
-    connections_per_address: int = _key(0, count(0), "The maximum number of connections from one address. 0: no limit.")
-    connections_per_user: int = _key(0, count(0), "The maximum number of connections of one user. 0: no limit.")
-    destinations_per_user: int = _key(
-        0, count(0), "How many destinations of those that a user has created may be there at once. 0: no limit."
+    connections: Positive = option(20_000, "The maximum number of connections of all protocols together.")
+    connections_per_address: Count = option(0, "The maximum number of connections from one address. 0: no limit.")
+    connections_per_user: Count = option(0, "The maximum number of connections of one user. 0: no limit.")
+    destinations_per_user: Count = option(
+        0, "How many destinations of those that a user has created may be there at once. 0: no limit."
     )
-    schedules_per_user: int = _key(
-        1000, count(0),
-        "How many messages that are sent without end (`AMQ_SCHEDULED_REPEAT` -1, or a cron entry) a user may have "
-        "scheduled since the start of the broker. 0: no limit.",
+    schedules_per_user: Count = option(
+        1000, "How many messages that are sent without end (`AMQ_SCHEDULED_REPEAT` -1, or a cron entry) a user may "
+        "have scheduled since the start of the broker. 0: no limit.",
     )  # fmt: skip
-    unauthenticated: int = _key(
-        500, count(1),
-        "With TLS: how many connections may be agreeing on TLS or logging in at once. Further ones wait.",
-    )  # fmt: skip
-    unauthenticated_per_address: int = _key(100, count(1), "How many of them may come from one address.")
+    unauthenticated: Positive = option(
+        500, "With TLS: how many connections may be agreeing on TLS or logging in at once. Further ones wait."
+    )
+    unauthenticated_per_address: Positive = option(100, "How many of them may come from one address.")
 
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
     """Section ``console``."""
 
-    enabled: bool = _key(True, SWITCH, "Whether the broker starts the web console, if it is installed.")
-    address: str = _key("127.0.0.1:8162", ADDRESS, "The address of the web console.")
+    enabled: bool = option(True, "Whether the broker starts the web console, if it is installed.")
+    address: Address = option("127.0.0.1:8162", "The address of the web console.")
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
     """Section ``producer``."""
 
-    hold_limit: float = _key(30.0, duration(0), "How long a producer may be held before it gets an error.")
-    id_cache_size: int = _key(
-        20_000,
-        count(1),
-        "How many producers that number their sends the broker remembers; it forgets the one that sent least recently.",
-    )
-    id_max_age: float = _key(
-        0.0,
-        duration(0),
-        "How long a producer that numbers its sends may be silent before the broker forgets it. 0: no limit.",
+    hold_limit: Seconds = option(30.0, "How long a producer may be held before it gets an error.")
+    id_cache_size: Positive = option(
+        20_000, "How many producers that number their sends the broker remembers; it forgets the one that sent least "
+        "recently.",
+    )  # fmt: skip
+    id_max_age: Seconds = option(
+        0.0, "How long a producer that numbers its sends may be silent before the broker forgets it. 0: no limit."
     )
 
 
@@ -256,23 +236,21 @@ class ProducerSettings:
 class TransactionSettings:
     """Section ``transaction``."""
 
-    max_messages: int = _key(100_000, count(1), "How many messages a transaction may send and acknowledge.")
-    max_size: int = _key(0, size(0), "How many bytes of messages a transaction may send. 0: as many as memory.limit.")
-    max_age: float = _key(
-        600.0, duration(0), "How long a transaction may be open before the broker rolls it back. 0: no limit."
-    )
+    max_messages: Positive = option(100_000, "How many messages a transaction may send and acknowledge.")
+    max_size: Bytes = option(0, "How many bytes of messages a transaction may send. 0: as many as memory.limit.")
+    max_age: Seconds = option(600.0, "How long a transaction may be open before the broker rolls it back. 0: no limit.")
 
 
 @dataclass(frozen=True, slots=True)
 class VirtualSettings:
     """Section ``virtual``."""
 
-    virtual_topics: bool = _key(
-        True, SWITCH, "Whether messages sent to a virtual topic also go to the queues named after it."
+    virtual_topics: bool = option(
+        True, "Whether messages sent to a virtual topic also go to the queues named after it."
     )
-    virtual_topic_pattern: str = _key("VirtualTopic.>", PATTERN, "Which topics are virtual topics.")
-    virtual_topic_prefix: str = _key(
-        "Consumer.*.", VIRTUAL_PREFIX, "The prefix of a virtual topic's name in the names of its queues."
+    virtual_topic_pattern: PatternText = option("VirtualTopic.>", "Which topics are virtual topics.")
+    virtual_topic_prefix: VirtualPrefix = option(
+        "Consumer.*.", "The prefix of a virtual topic's name in the names of its queues."
     )
 
 
@@ -280,109 +258,92 @@ class VirtualSettings:
 class SecuritySettings:
     """Section ``security``."""
 
-    enabled: bool = _key(
-        False,
-        SWITCH,
-        "Whether clients must log in although no users are configured; a broker without users then makes `admin`.",
+    enabled: bool = option(
+        False, "Whether clients must log in although no users are configured; a broker without users then makes "
+        "`admin`.",
+    )  # fmt: skip
+    file: str = option(
+        "", "The file of the users, rules and tokens made at run time. Empty: `security.json` in `store.data`."
     )
-    file: str = _key(
-        "", TEXT, "The file of the users, rules and tokens made at run time. Empty: `security.json` in `store.data`."
+    user_id: bool = option(
+        False, "Whether messages over STOMP and OpenWire get the user who sends them in `JMSXUserID`."
     )
-    user_id: bool = _key(
-        False, SWITCH, "Whether messages over STOMP and OpenWire get the user who sends them in `JMSXUserID`."
+    audit_data: Literal["none", "refused", "all"] = option(
+        "refused", "Which reads, sends and creations the audit log has, once for each destination of a connection."
     )
-    audit_data: Literal["none", "refused", "all"] = _key(
-        "refused",
-        choice("none", "refused", "all"),
-        "Which reads, sends and creations the audit log has, once for each destination of a connection.",
+    audit_size: Annotated[int, size(1024)] = option(
+        10 * 2**20, "The size at which the broker begins a new file of the audit log, `DATA/audit.log`."
     )
-    audit_size: int = _key(
-        10 * 2**20, size(1024), "The size at which the broker begins a new file of the audit log, `DATA/audit.log`."
-    )
-    audit_count: int = _key(5, count(0), "How many older files of the audit log the broker keeps.")
+    audit_count: Count = option(5, "How many older files of the audit log the broker keeps.")
 
 
 @dataclass(frozen=True, slots=True)
 class JwtSettings:
     """Section ``jwt``."""
 
-    issuer: str = _key("", TEXT, "The issuer (`iss`) of access tokens that the broker accepts. Empty: it accepts none.")
-    audience: str = _key("", TEXT, "The audience (`aud`) that an access token must have.")
-    keys: str = _key("", TEXT, "The keys of the issuer, a JWKS: a file, or an https URL.")
-    algorithms: str = _key(
-        "RS256 PS256 ES256 EdDSA",
-        ALGORITHMS,
-        "The algorithms of signatures that the broker accepts.",
-    )
-    name_claim: str = _key("sub", TEXT, "The claim that has the name of the user.")
-    roles_claim: str = _key("roles", TEXT, "The claim that has the roles: a list, or a text with blanks between.")
-    refresh: float = _key(300.0, duration(1), "How often the broker reads the keys again.")
+    issuer: str = option("", "The issuer (`iss`) of access tokens that the broker accepts. Empty: it accepts none.")
+    audience: str = option("", "The audience (`aud`) that an access token must have.")
+    keys: str = option("", "The keys of the issuer, a JWKS: a file, or an https URL.")
+    algorithms: Algorithms = option("RS256 PS256 ES256 EdDSA", "The algorithms of signatures that the broker accepts.")
+    name_claim: str = option("sub", "The claim that has the name of the user.")
+    roles_claim: str = option("roles", "The claim that has the roles: a list, or a text with blanks between.")
+    refresh: Annotated[float, duration(1)] = option(300.0, "How often the broker reads the keys again.")
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
     """Section ``metrics``."""
 
-    max_destinations: int = _key(
-        1000,
-        count(0),
-        "How many queues, how many topics, how many streams and how many consumer groups have metrics of their own; "
-        "those of the others are added up.",
-    )
+    max_destinations: Count = option(
+        1000, "How many queues, how many topics, how many streams and how many consumer groups have metrics of their "
+        "own; those of the others are added up.",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class BackupSettings:
     """Section ``backup``."""
 
-    at: str = _key("", TIME_OF_DAY, "When the broker backs its store up, each day. Empty: never.")
-    directory: str = _key("backups", TEXT, "Where the backups are: not on the disk of the store, if that may fail.")
-    keep: int = _key(7, count(1), "How many backups the broker keeps; it removes the oldest ones.")
+    at: TimeOfDay = option("", "When the broker backs its store up, each day. Empty: never.")
+    directory: str = option("backups", "Where the backups are: not on the disk of the store, if that may fail.")
+    keep: Positive = option(7, "How many backups the broker keeps; it removes the oldest ones.")
 
 
 @dataclass(frozen=True, slots=True)
 class TracingSettings:
     """Section ``tracing``."""
 
-    enabled: bool = _key(False, SWITCH, "Whether the broker exports spans of traced messages. Needs the extra `otel`.")
-    endpoint: str = _key("http://127.0.0.1:4318/v1/traces", TEXT, "Where an OTLP collector takes spans, over HTTP.")
-    max_rate: int = _key(1000, count(1), "How many spans a second the broker makes; it leaves the others out.")
+    enabled: bool = option(False, "Whether the broker exports spans of traced messages. Needs the extra `otel`.")
+    endpoint: str = option("http://127.0.0.1:4318/v1/traces", "Where an OTLP collector takes spans, over HTTP.")
+    max_rate: Positive = option(1000, "How many spans a second the broker makes; it leaves the others out.")
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
     """Section ``log``."""
 
-    format: Literal["auto", "text", "json"] = _key(
-        "auto",
-        choice("auto", "text", "json"),
-        "The format of the log. auto: text on a terminal, JSON lines otherwise.",
+    format: Literal["auto", "text", "json"] = option(
+        "auto", "The format of the log. auto: text on a terminal, JSON lines otherwise."
     )
-    level: Literal["debug", "info", "warning", "error"] = _key(
-        "info", choice("debug", "info", "warning", "error"), "The lowest level that is logged."
-    )
+    level: Literal["debug", "info", "warning", "error"] = option("info", "The lowest level that is logged.")
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
     """Section ``cluster``: for `quire cluster start`."""
 
-    name: str = _key("", TEXT, "The name of this broker in its cluster. Empty: the name of the machine.")
-    store: str = _key(
-        "",
-        TEXT,
-        "The PostgreSQL database of the cluster, `postgresql://user@host/name`: all its brokers have the same.",
+    name: str = option("", "The name of this broker in its cluster. Empty: the name of the machine.")
+    store: str = option(
+        "", "The PostgreSQL database of the cluster, `postgresql://user@host/name`: all its brokers have the same."
     )
-    stores: str = _key(
-        "", TEXT,
-        "The databases of the shards, separated by spaces, used in turn. Empty: all in `cluster.store`. Fixed once the "
-        "cluster is formed.",
+    stores: str = option(
+        "", "The databases of the shards, separated by spaces, used in turn. Empty: all in `cluster.store`. Fixed "
+        "once the cluster is formed.",
     )  # fmt: skip
-    shards: int = _key(6, count(1), "How many shards a new cluster has. Fixed once the cluster is formed.")
-    address: str = _key(
-        "127.0.0.1:0", ADDRESS,
-        "Where the shards of this broker are reached by other brokers. Port 0: free ports; else a broker "
-        "takes two for each shard from this one on, and two more.",
+    shards: Positive = option(6, "How many shards a new cluster has. Fixed once the cluster is formed.")
+    address: Address = option(
+        "127.0.0.1:0", "Where the shards of this broker are reached by other brokers. Port 0: free ports; else a "
+        "broker takes two for each shard from this one on, and two more.",
     )  # fmt: skip
 
 
@@ -390,7 +351,7 @@ class ClusterSettings:
 class Settings:
     """All settings of a broker, read and checked."""
 
-    insecure: bool = _key(False, SWITCH, "Whether to allow other addresses than loopback while there are no users.")
+    insecure: bool = option(False, "Whether to allow other addresses than loopback while there are no users.")
     broker: BrokerSettings = field(default_factory=BrokerSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
@@ -418,35 +379,12 @@ class Settings:
     rules: tuple[Rule, ...] = ()
 
 
-SECTIONS: dict[str, Any] = {
-    "broker": BrokerSettings,
-    "store": StoreSettings,
-    "memory": MemorySettings,
-    "spool": SpoolSettings,
-    "stomp": StompSettings,
-    "openwire": OpenWireSettings,
-    "http": HttpSettings,
-    "bulk": BulkSettings,
-    "tls": TlsSettings,
-    "limits": LimitSettings,
-    "console": ConsoleSettings,
-    "producer": ProducerSettings,
-    "transaction": TransactionSettings,
-    "virtual": VirtualSettings,
-    "security": SecuritySettings,
-    "jwt": JwtSettings,
-    "metrics": MetricsSettings,
-    "backup": BackupSettings,
-    "tracing": TracingSettings,
-    "cluster": ClusterSettings,
-    "log": LogSettings,
-    "policy": Policy,
-}
-"""The sections of the file by name. ``policy`` is the base of ``Settings.policies``; the others are fields."""
+def _keys() -> Iterator[Key]:
+    for key in keys_of(Settings):
+        yield key._replace(name=key.name.replace("policies.base.", "policy."))
 
-KEYS: dict[str, Key] = {key.name: key for key in keys_of(Settings)} | {
-    key.name: key for name, section in SECTIONS.items() for key in keys_of(section, name + ".")
-}
+
+KEYS: dict[str, Key] = {key.name: key for key in _keys()}
 """Every setting, by name, in the order of the reference."""
 
 
@@ -550,20 +488,14 @@ def load(
     protected = values["insecure"] or values["security.enabled"] or values["jwt.issuer"]
     protected = protected or document.get("users") or _has_users(values)
     _check_addresses(values, bool(protected), refused)
-    sections: dict[str, Any] = {
-        name: section(**{part.name: values[f"{name}.{part.name}"] for part in fields(section)})
-        for name, section in SECTIONS.items()
-    }
     policies = Policies(
-        sections.pop("policy"),
+        Policy(**{name.removeprefix("policy."): values.pop(name) for name in KEYS if name.startswith("policy.")}),
         read_policies(document.get("policies", []), f"file {file}", refused),
         {setting.key.removeprefix("policy."): setting.origin for setting in found},
     )
     composites = read_composites(document.get("composites", []), f"file {file}", refused)
     rules = read_rules(document.get("rules", []), f"file {file}", refused)
-    return Settings(
-        insecure=values["insecure"], policies=policies, composites=composites, users=users, rules=rules, **sections
-    )
+    return made(Settings, values | {"policies": policies, "composites": composites, "users": users, "rules": rules})
 
 
 _ADDRESSES = tuple(f"{door}.address" for door in ("stomp", "openwire", "http", "bulk", "console", "cluster"))

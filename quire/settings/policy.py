@@ -6,33 +6,42 @@ key by key. A composite destination (``[[composites]]``) passes on what is sent 
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from quire.destination import Destination, DestinationKind, checked, split_prefix
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidDestination, InvalidSettings
+from quire.options import (
+    Bytes,
+    Count,
+    CountOrNone,
+    Factor,
+    Fraction,
+    Kind,
+    Positive,
+    Seconds,
+    SecondsOrNone,
+    SomeBytes,
+    SomeSeconds,
+    SomeSecondsOrNone,
+    duration,
+    option,
+    text_of,
+)
 from quire.settings.key import (
-    AFFIX,
-    DURATIONS,
-    QUEUE_NAME,
-    SWITCH,
-    TEXT,
+    FLAG,
+    Affix,
+    Durations,
+    QueueName,
     Refused,
     Setting,
-    choice,
-    count,
-    duration,
     entries_of,
-    factor,
-    fraction,
     keys_of,
-    shown,
-    size,
+    not_allowed,
+    read_table,
     throw,
     unknown,
-    unless_none,
 )
-from quire.settings.key import declare as _key
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,235 +52,192 @@ class Policy:
     Durations are in seconds, sizes in bytes.
     """
 
-    queue_prefetch: int = _key(1000, count(1), "The prefetch of consumers of a queue that request none.")
-    topic_prefetch: int = _key(32767, count(1), "The prefetch of consumers of a topic that request none.")
-    durable_topic_prefetch: int = _key(
-        100, count(1), "The prefetch of consumers of a durable subscription that request none."
+    queue_prefetch: Positive = option(1000, "The prefetch of consumers of a queue that request none.")
+    topic_prefetch: Positive = option(32767, "The prefetch of consumers of a topic that request none.")
+    durable_topic_prefetch: Positive = option(
+        100, "The prefetch of consumers of a durable subscription that request none."
     )
-    queue_browser_prefetch: int = _key(500, count(1), "The prefetch of browsers of a queue that request none.")
-    use_prefetch_extension: bool = _key(
-        True, SWITCH, "Whether messages acknowledged in an open transaction extend the prefetch."
+    queue_browser_prefetch: Positive = option(500, "The prefetch of browsers of a queue that request none.")
+    use_prefetch_extension: bool = option(
+        True, "Whether messages acknowledged in an open transaction extend the prefetch."
     )
-    memory_limit: int = _key(
-        0, size(0), "How many bytes of messages one destination may keep in memory. 0: up to `memory.limit`."
-    )
-
-    prioritized_messages: bool = _key(
-        False, SWITCH, "Whether a queue or a topic delivers messages of higher priority first."
-    )
-    strict_order_dispatch: bool = _key(
-        False,
-        SWITCH,
-        "Whether the broker fills the prefetch of one consumer before it serves the next one, instead of round robin.",
-    )
-    use_consumer_priority: bool = _key(True, SWITCH, "Whether consumers of higher priority are served first.")
-    all_consumers_exclusive_by_default: bool = _key(
-        False, SWITCH, "Whether one consumer of a queue gets all messages while the others stand by."
-    )
-    consumers_before_dispatch_starts: int = _key(
-        0, count(0), "How many consumers a queue waits for before it delivers the first message."
-    )
-    time_before_dispatch_starts: float = _key(
-        0.0,
-        duration(0),
-        "How long a queue waits at most for these consumers after its first one. If their number is 0: always so long.",
-    )
-    rebalance_message_groups: bool = _key(
-        False, SWITCH, "Whether the message groups of a queue are rebalanced when a consumer joins."
+    memory_limit: Bytes = option(
+        0, "How many bytes of messages one destination may keep in memory. 0: up to `memory.limit`."
     )
 
-    maximum_redeliveries: int = _key(6, count(-1), "How often a failed message is redelivered. -1: no limit.")
-    initial_redelivery_delay: float = _key(1.0, duration(0), "How long a message waits before its first redelivery.")
-    redelivery_delay: float = _key(
-        1.0, duration(0), "How long a message waits before each later redelivery, without back-off."
+    prioritized_messages: bool = option(False, "Whether a queue or a topic delivers messages of higher priority first.")
+    strict_order_dispatch: bool = option(
+        False, "Whether the broker fills the prefetch of one consumer before it serves the next one, instead of round "
+        "robin.",
+    )  # fmt: skip
+    use_consumer_priority: bool = option(True, "Whether consumers of higher priority are served first.")
+    all_consumers_exclusive_by_default: bool = option(
+        False, "Whether one consumer of a queue gets all messages while the others stand by."
     )
-    maximum_redelivery_delay: float = _key(-1.0, unless_none(duration(0)), "The longest delay of exponential back-off.")
-    use_exponential_back_off: bool = _key(
-        False, SWITCH, "Whether each delay is the previous one times `back_off_multiplier`."
+    consumers_before_dispatch_starts: Count = option(
+        0, "How many consumers a queue waits for before it delivers the first message."
     )
-    back_off_multiplier: float = _key(5.0, factor(1), "The factor of exponential back-off.")
-    use_collision_avoidance: bool = _key(
-        False,
-        SWITCH,
-        "Whether delays vary at random, which spreads messages that failed together.",
-    )
-    collision_avoidance_factor: float = _key(0.15, fraction(), "The fraction by which a delay varies, up or down.")
-    redelivery_at: Literal["in-place", "tail"] = _key(
-        "in-place",
-        choice("in-place", "tail"),
-        "Whether a failed message keeps its place or goes to the end.",
-    )
-    blocking_redelivery: bool = _key(
-        False, SWITCH, "Whether a message that waits for its redelivery holds back all later ones."
+    time_before_dispatch_starts: Seconds = option(
+        0.0, "How long a queue waits at most for these consumers after its first one. If their number is 0: always so "
+        "long.",
+    )  # fmt: skip
+    rebalance_message_groups: bool = option(
+        False, "Whether the message groups of a queue are rebalanced when a consumer joins."
     )
 
-    dead_letter_strategy: Literal["shared", "individual", "discarding"] = _key(
-        "shared",
-        choice("shared", "individual", "discarding"),
-        "Where dead letters go: all to `dead_letter_queue`, to the dead letter queue of each destination, or nowhere.",
+    maximum_redeliveries: CountOrNone = option(6, "How often a failed message is redelivered. -1: no limit.")
+    initial_redelivery_delay: Seconds = option(1.0, "How long a message waits before its first redelivery.")
+    redelivery_delay: Seconds = option(1.0, "How long a message waits before each later redelivery, without back-off.")
+    maximum_redelivery_delay: SecondsOrNone = option(-1.0, "The longest delay of exponential back-off.")
+    use_exponential_back_off: bool = option(
+        False, "Whether each delay is the previous one times `back_off_multiplier`."
     )
-    dead_letter_queue: str = _key("ActiveMQ.DLQ", QUEUE_NAME, "The queue of all dead letters; strategy shared.")
-    queue_prefix: str = _key(
-        "ActiveMQ.DLQ.Queue.", AFFIX, "The prefix of the dead letter destination of a queue; strategy individual."
+    back_off_multiplier: Factor = option(5.0, "The factor of exponential back-off.")
+    use_collision_avoidance: bool = option(
+        False, "Whether delays vary at random, which spreads messages that failed together."
     )
-    topic_prefix: str = _key(
-        "ActiveMQ.DLQ.Topic.", AFFIX, "The prefix of the dead letter destination of a topic; strategy individual."
+    collision_avoidance_factor: Fraction = option(0.15, "The fraction by which a delay varies, up or down.")
+    redelivery_at: Literal["in-place", "tail"] = option(
+        "in-place", "Whether a failed message keeps its place or goes to the end."
     )
-    queue_suffix: str = _key("", AFFIX, "The suffix of the dead letter destination of a queue; strategy individual.")
-    topic_suffix: str = _key("", AFFIX, "The suffix of the dead letter destination of a topic; strategy individual.")
-    use_queue_for_queue_messages: bool = _key(
-        True, SWITCH, "Whether a queue's dead letters go to a queue, or else to a topic; strategy individual."
-    )
-    use_queue_for_topic_messages: bool = _key(
-        True, SWITCH, "Whether a topic's dead letters go to a queue, or else to a topic; strategy individual."
-    )
-    destination_per_durable_subscriber: bool = _key(
-        False, SWITCH, "Whether each durable subscription has its own dead letter destination; strategy individual."
-    )
-    process_expired: bool = _key(
-        True, SWITCH, "Whether expired messages become dead letters; otherwise the broker removes them."
-    )
-    process_non_persistent: bool = _key(
-        True, SWITCH, "Whether failed non-persistent messages become dead letters; otherwise the broker removes them."
-    )
-    dead_letter_expiration: float = _key(0.0, duration(0), "The time to live of dead letters. 0: they do not expire.")
-
-    maximum_pending_messages: int = _key(
-        1000, count(-1), "How many messages may wait for a non-durable subscription beyond its prefetch. -1: no limit."
-    )
-    message_eviction_strategy: Literal["oldest", "oldest-with-lowest-priority", "unique-property"] = _key(
-        "oldest",
-        choice("oldest", "oldest-with-lowest-priority", "unique-property"),
-        "Which message is discarded when more messages wait than the limit allows.",
-    )
-    eviction_property: str = _key(
-        "",
-        TEXT,
-        "Of two messages with the same value of this property the older is discarded; unique-property.",
-    )
-    subscription_recovery_policy: Literal["none", "last-image", "fixed-count", "fixed-size", "timed"] = _key(
-        "none",
-        choice("none", "last-image", "fixed-count", "fixed-size", "timed"),
-        "Which messages a topic keeps for retroactive consumers.",
-    )
-    recovery_count: int = _key(100, count(1), "How many messages the recovery policy fixed-count keeps.")
-    recovery_size: int = _key(64 * 1024, size(1), "How many bytes of messages the recovery policy fixed-size keeps.")
-    recovery_duration: float = _key(60.0, duration(0.001), "How long the recovery policy timed keeps messages.")
-    always_retroactive: bool = _key(False, SWITCH, "Whether every consumer of a topic is retroactive.")
-    offline_durable_subscriber_timeout: float = _key(
-        -1.0, unless_none(duration(0.001)), "How long a durable subscription may be offline before it is removed."
+    blocking_redelivery: bool = option(
+        False, "Whether a message that waits for its redelivery holds back all later ones."
     )
 
-    partitions: int = _key(4, count(1), "How many partitions a new stream gets.")
-    partition_key_header: str = _key(
-        "partition-key", TEXT, "The header whose value determines the partition of a message sent to a stream."
+    dead_letter_strategy: Literal["shared", "individual", "discarding"] = option(
+        "shared", "Where dead letters go: all to `dead_letter_queue`, to the dead letter queue of each destination, "
+        "or nowhere.",
+    )  # fmt: skip
+    dead_letter_queue: QueueName = option("ActiveMQ.DLQ", "The queue of all dead letters; strategy shared.")
+    queue_prefix: Affix = option(
+        "ActiveMQ.DLQ.Queue.", "The prefix of the dead letter destination of a queue; strategy individual."
     )
-    retention_time: float = _key(
-        259_200.0, unless_none(duration(0.001)), "How long a stream keeps a message. -1: until another rule removes it."
+    topic_prefix: Affix = option(
+        "ActiveMQ.DLQ.Topic.", "The prefix of the dead letter destination of a topic; strategy individual."
     )
-    retention_bytes: int = _key(0, size(0), "How many bytes of messages a stream keeps. 0: no limit.")
-    retention_groups_done: bool = _key(
-        False, SWITCH, "Whether a stream removes a message when all its consumer groups have finished it."
+    queue_suffix: Affix = option("", "The suffix of the dead letter destination of a queue; strategy individual.")
+    topic_suffix: Affix = option("", "The suffix of the dead letter destination of a topic; strategy individual.")
+    use_queue_for_queue_messages: bool = option(
+        True, "Whether a queue's dead letters go to a queue, or else to a topic; strategy individual."
+    )
+    use_queue_for_topic_messages: bool = option(
+        True, "Whether a topic's dead letters go to a queue, or else to a topic; strategy individual."
+    )
+    destination_per_durable_subscriber: bool = option(
+        False, "Whether each durable subscription has its own dead letter destination; strategy individual."
+    )
+    process_expired: bool = option(
+        True, "Whether expired messages become dead letters; otherwise the broker removes them."
+    )
+    process_non_persistent: bool = option(
+        True, "Whether failed non-persistent messages become dead letters; otherwise the broker removes them."
+    )
+    dead_letter_expiration: Seconds = option(0.0, "The time to live of dead letters. 0: they do not expire.")
+
+    maximum_pending_messages: CountOrNone = option(
+        1000, "How many messages may wait for a non-durable subscription beyond its prefetch. -1: no limit."
+    )
+    message_eviction_strategy: Literal["oldest", "oldest-with-lowest-priority", "unique-property"] = option(
+        "oldest", "Which message is discarded when more messages wait than the limit allows."
+    )
+    eviction_property: str = option(
+        "", "Of two messages with the same value of this property the older is discarded; unique-property."
+    )
+    subscription_recovery_policy: Literal["none", "last-image", "fixed-count", "fixed-size", "timed"] = option(
+        "none", "Which messages a topic keeps for retroactive consumers."
+    )
+    recovery_count: Positive = option(100, "How many messages the recovery policy fixed-count keeps.")
+    recovery_size: SomeBytes = option(64 * 1024, "How many bytes of messages the recovery policy fixed-size keeps.")
+    recovery_duration: SomeSeconds = option(60.0, "How long the recovery policy timed keeps messages.")
+    always_retroactive: bool = option(False, "Whether every consumer of a topic is retroactive.")
+    offline_durable_subscriber_timeout: SomeSecondsOrNone = option(
+        -1.0, "How long a durable subscription may be offline before it is removed."
     )
 
-    stream_prefetch: int = _key(1000, count(1), "The prefetch of members of a consumer group that request none.")
-    max_in_flight: int = _key(
-        2000, count(1), "How many messages of a partition the members of a group may have in flight together."
+    partitions: Positive = option(4, "How many partitions a new stream gets.")
+    partition_key_header: str = option(
+        "partition-key", "The header whose value determines the partition of a message sent to a stream."
     )
-    max_in_flight_bytes: int = _key(
-        100 * 1024 * 1024,
-        size(1),
-        "How many bytes of messages of a partition a group may have in memory, in flight or next.",
+    retention_time: SomeSecondsOrNone = option(
+        259_200.0, "How long a stream keeps a message. -1: until another rule removes it."
     )
-    consume_timeout: float = _key(
-        900.0, duration(1), "How long a member of a group may keep a message before it is retried."
+    retention_bytes: Bytes = option(0, "How many bytes of messages a stream keeps. 0: no limit.")
+    retention_groups_done: bool = option(
+        False, "Whether a stream removes a message when all its consumer groups have finished it."
     )
-    retry: Literal["relocated", "in-place"] = _key(
-        "relocated",
-        choice("relocated", "in-place"),
-        "Where a failed message of a group waits: in the group's retry lane, or at its place in the partition.",
+
+    stream_prefetch: Positive = option(1000, "The prefetch of members of a consumer group that request none.")
+    max_in_flight: Positive = option(
+        2000, "How many messages of a partition the members of a group may have in flight together."
     )
-    retry_maximum: int = _key(
-        16, count(-1), "How often a failed message of a group is retried before it becomes a dead letter. -1: no limit."
+    max_in_flight_bytes: SomeBytes = option(
+        100 * 1024 * 1024, "How many bytes of messages of a partition a group may have in memory, in flight or next."
     )
-    retry_delays: str = _key(
-        "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        DURATIONS,
-        "The delays of the retries in a group; the last one repeats. Empty: the redelivery delays of queues.",
+    consume_timeout: Annotated[float, duration(1)] = option(
+        900.0, "How long a member of a group may keep a message before it is retried."
     )
-    suspend_time: float = _key(
-        1.0, duration(0), "How long a partition of an orderly group is suspended after a failed message."
+    retry: Literal["relocated", "in-place"] = option(
+        "relocated", "Where a failed message of a group waits: in the group's retry lane, or at its place in the "
+        "partition.",
+    )  # fmt: skip
+    retry_maximum: CountOrNone = option(
+        16, "How often a failed message of a group is retried before it becomes a dead letter. -1: no limit."
     )
+    retry_delays: Durations = option(
+        "10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h", "The delays of the retries in a group; the last one "
+        "repeats. Empty: the redelivery delays of queues.",
+    )  # fmt: skip
+    suspend_time: Seconds = option(1.0, "How long a partition of an orderly group is suspended after a failed message.")
     rebalance_strategy: Literal[
         "averagely", "averagely-by-circle", "consistent-hash", "machine-room-nearby", "by-configuration", "sticky",
         "shared",
-    ] = _key(
-        "averagely",
-        choice(
-            "averagely",
-            "averagely-by-circle",
-            "consistent-hash",
-            "machine-room-nearby",
-            "by-configuration",
-            "sticky",
-            "shared",
-        ),
-        "How a group's partitions are assigned to its members.",
-    )  # fmt: skip
-    partition_rooms: str = _key(
-        "", TEXT, "The machine rooms of a stream's partitions, separated by spaces; strategy machine-room-nearby."
+    ] = option("averagely", "How a group's partitions are assigned to its members.")  # fmt: skip
+    partition_rooms: str = option(
+        "", "The machine rooms of a stream's partitions, separated by spaces; strategy machine-room-nearby."
     )
-    rebalance_debounce: float = _key(
-        0.5, duration(0), "How long changes of a group's members are gathered before a rebalance."
-    )
-    rebalance_initial_delay: float = _key(
-        3.0, duration(0), "How long a group waits for its members after the broker's start."
-    )
-    revoke_timeout: float = _key(30.0, duration(0), "How long a member may drain a partition that is revoked.")
-    member_grace: float = _key(
-        10.0, duration(0), "How long a static member may be disconnected before its partitions go to others."
+    rebalance_debounce: Seconds = option(0.5, "How long changes of a group's members are gathered before a rebalance.")
+    rebalance_initial_delay: Seconds = option(3.0, "How long a group waits for its members after the broker's start.")
+    revoke_timeout: Seconds = option(30.0, "How long a member may drain a partition that is revoked.")
+    member_grace: Seconds = option(
+        10.0, "How long a static member may be disconnected before its partitions go to others."
     )
 
-    ledger: bool = _key(False, SWITCH, "Whether the delivery ledger records the events of a destination's messages.")
+    ledger: bool = option(False, "Whether the delivery ledger records the events of a destination's messages.")
 
-    slow_consumer_strategy: Literal["none", "abort", "abort-slow-ack"] = _key(
-        "none",
-        choice("none", "abort", "abort-slow-ack"),
-        "Whether slow consumers are disconnected: those without credit, or those that do not acknowledge.",
+    slow_consumer_strategy: Literal["none", "abort", "abort-slow-ack"] = option(
+        "none", "Whether slow consumers are disconnected: those without credit, or those that do not acknowledge."
     )
-    max_slow_duration: float = _key(
-        30.0, unless_none(duration(0.001)), "How long a consumer may be slow without a break; strategy abort."
+    max_slow_duration: SomeSecondsOrNone = option(
+        30.0, "How long a consumer may be slow without a break; strategy abort."
     )
-    max_slow_count: int = _key(
-        -1, count(-1), "How often a consumer may become slow; strategy abort. 0 or -1: no limit."
+    max_slow_count: CountOrNone = option(-1, "How often a consumer may become slow; strategy abort. 0 or -1: no limit.")
+    max_time_since_last_ack: SomeSeconds = option(
+        30.0, "How long a consumer may go without an acknowledgement; strategy abort-slow-ack."
     )
-    max_time_since_last_ack: float = _key(
-        30.0, duration(0.001), "How long a consumer may go without an acknowledgement; strategy abort-slow-ack."
-    )
-    ignore_idle_consumers: bool = _key(
-        True, SWITCH, "Whether consumers without messages in flight are exempt; strategy abort-slow-ack."
+    ignore_idle_consumers: bool = option(
+        True, "Whether consumers without messages in flight are exempt; strategy abort-slow-ack."
     )
 
-    gc_inactive_destinations: bool = _key(False, SWITCH, "Whether destinations that are empty and unused are deleted.")
-    inactive_timeout_before_gc: float = _key(
-        60.0, duration(0), "How long a destination must be empty and unused before it is deleted."
+    gc_inactive_destinations: bool = option(False, "Whether destinations that are empty and unused are deleted.")
+    inactive_timeout_before_gc: Seconds = option(
+        60.0, "How long a destination must be empty and unused before it is deleted."
     )
 
-    zero_expiration_override: float = _key(
-        0.0, duration(0), "The time to live of messages that are sent without one. 0: they do not expire."
+    zero_expiration_override: Seconds = option(
+        0.0, "The time to live of messages that are sent without one. 0: they do not expire."
     )
-    ttl_ceiling: float = _key(0.0, duration(0), "The longest time to live of a message. 0: no limit.")
-    future_only: bool = _key(False, SWITCH, "Whether the two settings above may only make an expiration later.")
+    ttl_ceiling: Seconds = option(0.0, "The longest time to live of a message. 0: no limit.")
+    future_only: bool = option(False, "Whether the two settings above may only make an expiration later.")
 
-    advisory_for_slow_consumers: bool = _key(False, SWITCH, "Whether the broker sends advisories about slow consumers.")
-    advisory_when_full: bool = _key(False, SWITCH, "Whether the broker sends advisories about limits that are reached.")
-    advisory_for_discarding_messages: bool = _key(
-        False, SWITCH, "Whether the broker sends advisories about messages discarded for slow subscriptions."
+    advisory_for_slow_consumers: bool = option(False, "Whether the broker sends advisories about slow consumers.")
+    advisory_when_full: bool = option(False, "Whether the broker sends advisories about limits that are reached.")
+    advisory_for_discarding_messages: bool = option(
+        False, "Whether the broker sends advisories about messages discarded for slow subscriptions."
     )
-    advisory_for_dead_letters: bool = _key(False, SWITCH, "Whether the broker sends advisories about dead letters.")
-    advisory_for_expired: bool = _key(False, SWITCH, "Whether the broker sends advisories about expired messages.")
-    send_advisory_if_no_consumers: bool = _key(
-        False, SWITCH, "Whether the broker sends advisories about messages that arrive while there is no consumer."
+    advisory_for_dead_letters: bool = option(False, "Whether the broker sends advisories about dead letters.")
+    advisory_for_expired: bool = option(False, "Whether the broker sends advisories about expired messages.")
+    send_advisory_if_no_consumers: bool = option(
+        False, "Whether the broker sends advisories about messages that arrive while there is no consumer."
     )
 
     def contradictions(self) -> dict[str, str]:
@@ -430,10 +396,7 @@ def _entry(table: Mapping[str, Any], origin: str, refused: Refused) -> PolicyEnt
         kind, text = split_prefix(written)
         pattern = Pattern(text)
     except InvalidDestination as error:
-        raise InvalidSettings(
-            f"destination = {written!r} ({origin}) is not allowed: {error}",
-            key="policies.destination", value=written, origin=origin,
-        ) from error  # fmt: skip
+        raise not_allowed("destination", written, origin, str(error), "policies.destination") from error
     origin = f"policy {written} ({origin})"
     values = {}
     for name, value in table.items():
@@ -445,9 +408,6 @@ def _entry(table: Mapping[str, Any], origin: str, refused: Refused) -> PolicyEnt
         except InvalidSettings as error:
             refused(error)
     return PolicyEntry(kind, pattern, values, origin)
-
-
-_COMPOSITE_KEYS = ("queue", "topic", "forward_to", "forward_only")
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,62 +435,50 @@ def read_composites(tables: object, origin: str, refused: Refused = throw) -> tu
         place = f"{origin}, composite {number}"
         composite = _composite(table, place)
         if composite.destination in taken:
-            raise _wrong("composites", str(composite.destination), place, "another composite destination has this name")
+            text = "another composite destination has this name"
+            raise not_allowed("composites", str(composite.destination), place, text)
         taken.add(composite.destination)
         return composite
 
     return tuple(entries_of(tables, "composites", origin, read, refused))
 
 
+def _queue_or_topic(kind: DestinationKind) -> Kind:
+    return Kind("write a text", lambda value: checked(kind, text_of(value)))
+
+
+def _forwards(value: object) -> tuple[Forward, ...]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(value)
+    return tuple([_forward(item) for item in value])
+
+
+def _forward(item: object) -> Forward:
+    written: dict[str, Any] = item if isinstance(item, dict) else {"destination": item}
+    if not {"destination"} <= written.keys() <= {"destination", "selector"}:
+        raise InvalidDestination("write destination, and selector to forward only some messages")
+    if not all(isinstance(text, str) for text in written.values()):
+        raise InvalidDestination("write a text")
+    kind, name = split_prefix(written["destination"])
+    return Forward(str(checked(kind or DestinationKind.QUEUE, name)), written.get("selector", ""))
+
+
+_COMPOSITE = {
+    "queue": _queue_or_topic(DestinationKind.QUEUE),
+    "topic": _queue_or_topic(DestinationKind.TOPIC),
+    "forward_to": Kind('a list such as ["queue://A", {destination = "topic://B"}]', _forwards),
+    "forward_only": FLAG,
+}
+
+
 def _composite(table: Mapping[str, Any], origin: str) -> Composite:
-    for key in table:
-        if key not in _COMPOSITE_KEYS:
-            raise unknown(key, origin, _COMPOSITE_KEYS)
-    kinds = [kind for kind in (DestinationKind.QUEUE, DestinationKind.TOPIC) if kind in table]
-    if len(kinds) != 1:
-        raise _wrong("composites", dict(table), origin, 'write either queue = "NAME" or topic = "NAME"')
-    try:
-        destination = checked(kinds[0], _text(table[kinds[0]]))
-    except (InvalidDestination, ValueError) as error:
-        raise _wrong(kinds[0], table[kinds[0]], origin, str(error)) from error
-    only = table.get("forward_only", True)
-    if not isinstance(only, bool):
-        raise _wrong("forward_only", only, origin, SWITCH.allowed)
-    return Composite(destination, _forwards(table.get("forward_to"), destination, origin), only)
-
-
-def _forwards(items: object, composite: Destination, origin: str) -> tuple[Forward, ...]:
-    found: dict[str, Forward] = {}
-    for item in items if isinstance(items, list) else ():
-        forward = _forward(item, origin)
-        if forward.destination in (*found, str(composite)):
-            raise _wrong(
-                "forward_to", item, origin, "a composite destination forwards to other destinations, to each one once"
-            )
-        found[forward.destination] = forward
-    if not found:
-        raise _wrong("forward_to", items, origin, 'a list such as ["queue://A", {destination = "topic://B"}]')
-    return tuple(found.values())
-
-
-def _forward(item: object, origin: str) -> Forward:
-    written = item if isinstance(item, dict) else {"destination": item}
-    try:
-        if not {"destination"} <= written.keys() <= {"destination", "selector"}:
-            raise ValueError("write destination, and selector to forward only some messages")
-        kind, name = split_prefix(_text(written["destination"]))
-        destination = checked(kind or DestinationKind.QUEUE, name)
-        return Forward(str(destination), _text(written.get("selector", "")))
-    except (InvalidDestination, ValueError) as error:
-        raise _wrong("forward_to", item, origin, str(error)) from error
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError("write a text")
-    return value
-
-
-def _wrong(key: str, value: object, origin: str, text: str) -> InvalidSettings:
-    written, data = shown(value)
-    return InvalidSettings(f"{key} = {written} ({origin}) is not allowed: {text}", key=key, value=data, origin=origin)
+    found = read_table(_COMPOSITE, table, origin)
+    if ("queue" in found) == ("topic" in found):
+        raise not_allowed("composites", dict(table), origin, 'write either queue = "NAME" or topic = "NAME"')
+    if "forward_to" not in found:
+        raise not_allowed("forward_to", None, origin, _COMPOSITE["forward_to"].allowed)
+    destination, forwards = found.get("queue") or found["topic"], found["forward_to"]
+    if len({str(destination), *[forward.destination for forward in forwards]}) <= len(forwards):
+        text = "a composite destination forwards to other destinations, to each one once"
+        raise not_allowed("forward_to", table["forward_to"], origin, text)
+    return Composite(destination, forwards, found.get("forward_only", True))

@@ -8,8 +8,9 @@ from typing import Any
 
 from quire.destination import DestinationKind, split_prefix
 from quire.destination_pattern import Pattern
-from quire.errors import InvalidDestination, InvalidSettings
-from quire.settings.key import Refused, entries_of, shown, throw, unknown
+from quire.errors import InvalidSettings
+from quire.options import Kind, text_of
+from quire.settings.key import FLAG, Refused, entries_of, not_allowed, read_table, throw
 
 ROLES = ("administrator", "operator", "monitor")
 """The roles that have a meaning of their own; others only stand in rules."""
@@ -21,7 +22,6 @@ MOST_ROLES = 100
 """How many roles or certificates one user may have."""
 
 _HASH = re.compile(r"\$argon2id\$v=\d{1,3}\$m=\d{1,7},t=\d{1,3},p=\d{1,3}\$[A-Za-z0-9+/]{8,100}\$[A-Za-z0-9+/]{16,200}")
-_USER_KEYS = ("name", "password_hash", "roles", "certificates", "disabled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,48 +60,56 @@ def read_users(tables: object, origin: str, refused: Refused = throw, *, in_file
         place = f"{origin}, user {number}"
         user = read_user(table, place, in_file=in_file)
         if user.name in names:
-            raise _wrong_user("name", place, f"another user is named {user.name}")
+            text = f"name ({place}) is not allowed: another user is named {user.name}"
+            raise InvalidSettings(text, key="users.name", origin=place)
         names.add(user.name)
         return user
 
     return tuple(entries_of(tables, "users", origin, read, refused))
 
 
+def _hash(value: object) -> str:
+    if text_of(value) and not _HASH.fullmatch(text_of(value)):
+        raise ValueError(value)
+    return text_of(value)
+
+
+def _name(value: object) -> str:
+    if not is_name(value):
+        raise ValueError(value)
+    return text_of(value)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list) or len(value) > MOST_ROLES:
+        raise ValueError(value)
+    return tuple([text_of(part) for part in value])
+
+
+_USER = {
+    "name": Kind(
+        f'a user needs name = "NAME" of 1 to {MAX_NAME} bytes, without blanks, `,`, `:`, `*` and a `$` in front', _name
+    ),
+    "password_hash": Kind("it is not a hash: `quire user hash` makes one of a password", _hash),
+    "roles": Kind(
+        f"write a list of at most {MOST_ROLES} names of roles",
+        lambda value: frozenset([_name(role) for role in _texts(value)]),
+    ),
+    "certificates": Kind(f"write a list of at most {MOST_ROLES} texts", _texts),
+    "disabled": FLAG,
+}
+
+
 def read_user(table: Mapping[str, Any], origin: str, *, in_file: bool = True) -> User:
-    """Read one entry."""
-    for key in table:
-        if key not in _USER_KEYS:
-            raise unknown(key, origin, _USER_KEYS)
-    name = table.get("name")
-    if not is_name(name):
-        text = f'name = "NAME" of 1 to {MAX_NAME} bytes, without blanks, `,`, `:`, `*` and a `$` in front'
-        raise _wrong_user("name", origin, f"a user needs {text}")
-    assert isinstance(name, str)
-    password_hash, disabled = table.get("password_hash", ""), table.get("disabled", False)
-    if not isinstance(password_hash, str) or (password_hash and not _HASH.fullmatch(password_hash)):
-        raise _wrong_user("password_hash", origin, "it is not a hash: `quire user hash` makes one of a password")
-    if not isinstance(disabled, bool):
-        raise _wrong_user("disabled", origin, "write true or false")
-    roles = _texts(table, "roles", origin)
-    for role in roles:
-        if not is_name(role):
-            raise _wrong_user("roles", origin, f"{role[:60]!r} is not a name of a role")
-    return User(name, password_hash, frozenset(roles), _texts(table, "certificates", origin), disabled, in_file)
-
-
-def _texts(table: Mapping[str, Any], key: str, origin: str) -> tuple[str, ...]:
-    value = table.get(key, [])
-    if not isinstance(value, list) or len(value) > MOST_ROLES or not all(isinstance(part, str) for part in value):
-        raise _wrong_user(key, origin, f"write a list of at most {MOST_ROLES} texts")
-    return tuple(value)
-
-
-def _wrong_user(key: str, origin: str, text: str) -> InvalidSettings:
-    """The error names no value: it might be a password."""
-    return InvalidSettings(f"{key} ({origin}) is not allowed: {text}", key=f"users.{key}", origin=origin)
-
-
-_RULE_KEYS = ("subject", "allow", "deny", "destination")
+    """Read one entry. The error names no value: it might be a password."""
+    try:
+        return User(**read_table(_USER, {"name": None} | dict(table), origin), in_file=in_file)
+    except InvalidSettings as error:
+        key = error.data["key"]
+        if key not in _USER:
+            raise
+        text = f"{key} ({origin}) is not allowed: {_USER[key].allowed}"
+        raise InvalidSettings(text, key=f"users.{key}", origin=origin) from None
 
 
 class Action(StrEnum):
@@ -163,41 +171,39 @@ def read_rules(tables: object, origin: str, refused: Refused = throw) -> tuple[R
     return tuple(entries_of(tables, "rules", origin, read, refused))
 
 
+def _subject(value: object) -> str:
+    kind, colon, name = text_of(value).partition(":")
+    if value != "*" and not (colon and kind in ("user", "role") and is_name(name)):
+        raise ValueError(value)
+    return text_of(value)
+
+
+def _actions(value: object) -> frozenset[Action]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(value)
+    return frozenset([Action(name) for name in value])
+
+
+def _destination(value: object) -> tuple[DestinationKind | None, Pattern]:
+    kind, text = split_prefix(text_of(value))
+    return kind, Pattern(text)
+
+
+_ACTIONS = Kind(f"write a list of actions: {', '.join(ACTIONS)}", _actions)
+_RULE = {
+    "subject": Kind("write user:NAME, role:NAME, or * for every user", _subject),
+    "allow": _ACTIONS,
+    "deny": _ACTIONS,
+    "destination": Kind('a rule needs destination = "PATTERN"', _destination),
+}
+
+
 def read_rule(table: Mapping[str, Any], id: str, origin: str, *, in_file: bool = True) -> Rule:
     """Read one entry: ``subject``, ``allow`` or ``deny`` with a list of actions, ``destination``."""
-    for key in table:
-        if key not in _RULE_KEYS:
-            raise unknown(key, origin, _RULE_KEYS)
-    subject = table.get("subject")
-    if not isinstance(subject, str) or not _is_subject(subject):
-        raise _wrong_rule("subject", subject, origin, "write user:NAME, role:NAME, or * for every user")
-    effects = [effect for effect in ("allow", "deny") if effect in table]
-    if len(effects) != 1:
-        raise _wrong_rule("allow", dict(table), origin, "write either allow = [ACTIONS] or deny = [ACTIONS]")
-    names = table[effects[0]]
-    if not isinstance(names, list) or not names or not all(name in ACTIONS for name in names):
-        raise _wrong_rule(effects[0], names, origin, f"write a list of actions: {', '.join(ACTIONS)}")
-    kind, pattern = _destination(table.get("destination"), origin)
-    actions = frozenset(Action(name) for name in names)
-    return Rule(id, subject, effects[0] == "allow", actions, kind, pattern, in_file=in_file)
-
-
-def _is_subject(text: str) -> bool:
-    kind, colon, name = text.partition(":")
-    return text == "*" or (bool(colon) and kind in ("user", "role") and is_name(name))
-
-
-def _destination(written: object, origin: str) -> tuple[DestinationKind | None, Pattern]:
-    try:
-        if not isinstance(written, str):
-            raise InvalidDestination('a rule needs destination = "PATTERN"')
-        kind, text = split_prefix(written)
-        return kind, Pattern(text)
-    except InvalidDestination as error:
-        raise _wrong_rule("destination", written, origin, str(error)) from error
-
-
-def _wrong_rule(key: str, value: object, origin: str, text: str) -> InvalidSettings:
-    written, data = shown(value)
-    name = f"rules.{key}"
-    return InvalidSettings(f"{key} = {written} ({origin}) is not allowed: {text}", key=name, value=data, origin=origin)
+    found = read_table(_RULE, {"subject": None, "destination": None} | dict(table), origin, "rules.")
+    if ("allow" in found) == ("deny" in found):
+        text = "write either allow = [ACTIONS] or deny = [ACTIONS]"
+        raise not_allowed("allow", dict(table), origin, text, "rules.allow")
+    actions = found["allow" if "allow" in found else "deny"]
+    kind, pattern = found["destination"]
+    return Rule(id, found["subject"], "allow" in found, actions, kind, pattern, in_file=in_file)

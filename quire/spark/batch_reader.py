@@ -41,7 +41,6 @@ _HEADERS_ARRAY = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()
 
 
 def read_schema(headers: Headers) -> StructType:
-    """The schema of a read."""
     columns = dict(COLUMNS)
     if headers is Headers.NONE:
         del columns[HEADERS]

@@ -260,7 +260,6 @@ LANES = 1 << 32
 
 
 def shard_of(lane: int) -> int:
-    """The shard of a lane of ``joined``."""
     return lane // LANES
 
 
@@ -422,7 +421,6 @@ class BrokerStore:
         return self._look(lambda reader: LaneStates.of(reader, kind))
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Links of a lane (``StoreReader.links``)."""
         return self._look(lambda reader: reader.links(lane, start, limit))
 
     def offset_at(self, lane: int, time_ms: int) -> int:

@@ -3,20 +3,31 @@
 Spark shows only the texts of errors, so each says what to do (``explaining``).
 """
 
-import difflib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 from quire.destination import Destination, DestinationKind, checked, split_prefix
 from quire.destination_pattern import Pattern
 from quire.errors import InvalidArgument, InvalidDestination, QuireError
-from quire.settings.key import SWITCH, TEXT, Kind, count, duration, size
+from quire.options import (
+    Count,
+    Kind,
+    Option,
+    Positive,
+    Seconds,
+    SomeBytes,
+    SomeSeconds,
+    duration,
+    nearest,
+    option,
+    options_of,
+)
 from quire.store.urls import store_for_url
 from quire.units import TimeInSeconds, parse_time
 
@@ -212,33 +223,50 @@ def _token(text: str) -> str:
     return text
 
 
-NAME = Kind("a destination such as stream://events or queue://orders", _reading(Name.parse))
-NAMES = Kind("names of destinations, separated by commas, such as events,queue://orders", _reading(_names))
-NAMES_PATTERN = Kind(
-    "a pattern such as orders.> or queue://orders.*, which is not a regular expression", _reading(_pattern)
-)
-ASSIGNMENT = Kind('JSON with lists of partitions, such as {"events": [0, 1]}', _reading(_assignment))
-STARTING_OFFSETS = Kind(
-    'earliest, latest, or JSON such as {"events": {"0": 12, "1": -2}}, where -2 is earliest and -1 latest',
-    _reading(_offsets),
-)
-ENDING_OFFSETS = Kind(
-    'latest, or JSON such as {"events": {"0": 120, "1": -1}}, where -1 is latest', _reading(_ending_offsets)
-)
-TIME = Kind("milliseconds since the epoch, or ISO 8601 as 2026-01-31T12:00:00Z", _reading(parse_time))
-TIMES = Kind(
-    'JSON with times by partition, such as {"events": {"0": 1700000000000, "1": "2026-01-31T12:00:00Z"}}',
-    _reading(_times),
-)
-HEADERS = Kind("true, false or array", _reading(_headers))
-BROKER_URL = Kind(
-    "an address such as http://127.0.0.1:8161, without a user: see user and passwordFile", _reading(_broker_url)
-)
-TOKEN = Kind(f"a text of 1 to {MAX_TOKEN} characters", _reading(_token))
-STORE_URL = Kind(
-    "a store such as lmdb:///var/lib/quire, sqlite:///var/lib/quire.db or postgresql://user@host/name",
-    _reading(_store_url),
-)
+DestinationName = Annotated[Name, Kind("a destination such as stream://events or queue://orders", _reading(Name.parse))]
+Names = Annotated[
+    tuple[Name, ...],
+    Kind("names of destinations, separated by commas, such as events,queue://orders", _reading(_names)),
+]
+NamesPattern = Annotated[
+    NamePattern,
+    Kind("a pattern such as orders.> or queue://orders.*, which is not a regular expression", _reading(_pattern)),
+]
+Partitions = Annotated[
+    Assignment, Kind('JSON with lists of partitions, such as {"events": [0, 1]}', _reading(_assignment))
+]
+StartingOffsets = Annotated[
+    Offsets,
+    Kind(
+        'earliest, latest, or JSON such as {"events": {"0": 12, "1": -2}}, where -2 is earliest and -1 latest',
+        _reading(_offsets),
+    ),
+]
+EndingOffsets = Annotated[
+    Offsets,
+    Kind('latest, or JSON such as {"events": {"0": 120, "1": -1}}, where -1 is latest', _reading(_ending_offsets)),
+]
+Time = Annotated[int, Kind("milliseconds since the epoch, or ISO 8601 as 2026-01-31T12:00:00Z", _reading(parse_time))]
+Times = Annotated[
+    ByPartition,
+    Kind(
+        'JSON with times by partition, such as {"events": {"0": 1700000000000, "1": "2026-01-31T12:00:00Z"}}',
+        _reading(_times),
+    ),
+]
+ShownHeaders = Annotated[Headers, Kind("true, false or array", _reading(_headers))]
+BrokerUrl = Annotated[
+    str,
+    Kind("an address such as http://127.0.0.1:8161, without a user: see user and passwordFile", _reading(_broker_url)),
+]
+Token = Annotated[str, Kind(f"a text of 1 to {MAX_TOKEN} characters", _reading(_token))]
+StoreUrl = Annotated[
+    str,
+    Kind(
+        "a store such as lmdb:///var/lib/quire, sqlite:///var/lib/quire.db or postgresql://user@host/name",
+        _reading(_store_url),
+    ),
+]
 
 
 @contextmanager
@@ -266,180 +294,139 @@ _POSITIONS = ("Offsets", "Timestamp", "OffsetsByTimestamp")
 """The ends of the names of the options that say where a read begins, or ends; one of them may be given."""
 
 
-class Option(NamedTuple):
-    """One option's declaration: its name as users write it, what it may be, its default, what it is for and means."""
-
-    name: str
-    kind: Kind
-    default: Any
-    uses: tuple[Use, ...]
-    text: str
-
-
-def _option(name: str, kind: Kind, uses: tuple[Use, ...], text: str, default: Any = None) -> Any:
-    return field(default=default, metadata={"option": Option(name, kind, default, uses, text)})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """The options as they stand. Sizes are in bytes, durations in seconds, times in milliseconds since the epoch."""
 
-    broker_url: str | None = _option(
-        "broker.url", BROKER_URL, tuple(Use), "The broker's HTTP address: to read from it, or to write to it."
+    broker_url: BrokerUrl | None = option(
+        None, "The broker's HTTP address: to read from it, or to write to it.", uses=tuple(Use), name="broker.url"
     )
-    store_url: str | None = _option(
-        "store.url", STORE_URL, _READS,
-        "The store to read, whether a broker runs on it or not. A streaming read has `broker.url` too, for pins and "
-        "progress: with `store.url` the messages come from the store, and not through the broker's bulk server.",
+    store_url: StoreUrl | None = option(
+        None, "The store to read, whether a broker runs on it or not. A streaming read has `broker.url` too, for pins "
+        "and progress: with `store.url` the messages come from the store, and not through the broker's bulk server.",
+        uses=_READS, name="store.url",
     )  # fmt: skip
-    user: str | None = _option("user", TEXT, tuple(Use), "The user to log in as, with `passwordFile`.")
-    password_file: str | None = _option(
-        "passwordFile", TEXT, tuple(Use),
-        "A file with the user's password. The driver reads it; executors do not need it. Default: `QUIRE_USER` and "
-        "`QUIRE_PASSWORD_FILE` in the driver's environment.",
+    user: str | None = option(None, "The user to log in as, with `passwordFile`.", uses=tuple(Use))
+    password_file: str | None = option(
+        None, "A file with the user's password. The driver reads it; executors do not need it. Default: `QUIRE_USER` "
+        "and `QUIRE_PASSWORD_FILE` in the driver's environment.", uses=tuple(Use),
     )  # fmt: skip
-    bearer_token_file: str | None = _option(
-        "bearerTokenFile", TEXT, tuple(Use),
+    bearer_token_file: str | None = option(
+        None,
         "A file with a token to log in with, instead of a user. Default: the token in `QUIRE_TOKEN`.",
+        uses=tuple(Use),
+    )
+    tls_ca: str | None = option(
+        None, "A file with the authorities to trust with https, PEM. Default: `QUIRE_TLS_CA`, or the system's.",
+        uses=tuple(Use),
     )  # fmt: skip
-    tls_ca: str | None = _option(
-        "tlsCa", TEXT, tuple(Use),
-        "A file with the authorities to trust with https, PEM. Default: `QUIRE_TLS_CA`, or the system's.",
+    tls_certificate: str | None = option(
+        None, "A file with a client's own certificate and its key, PEM, to log in with. Default: "
+        "`QUIRE_TLS_CERTIFICATE`.", uses=tuple(Use),
     )  # fmt: skip
-    tls_certificate: str | None = _option(
-        "tlsCertificate", TEXT, tuple(Use),
-        "A file with a client's own certificate and its key, PEM, to log in with. Default: `QUIRE_TLS_CERTIFICATE`.",
+    subscribe: Names | None = option(
+        None, "The destinations to read. A name without a kind must be that of exactly one destination; for streaming "
+        "reads it is the name of a stream.", uses=_READS,
     )  # fmt: skip
-    subscribe: tuple[Name, ...] | None = _option(
-        "subscribe", NAMES, _READS,
-        "The destinations to read. A name without a kind must be that of exactly one destination; for streaming "
-        "reads it is the name of a stream.",
+    subscribe_pattern: NamesPattern | None = option(
+        None, "A pattern of the destinations to read, of one kind or of any. A running query finds new destinations.",
+        uses=_READS,
     )  # fmt: skip
-    subscribe_pattern: NamePattern | None = _option(
-        "subscribePattern", NAMES_PATTERN, _READS,
-        "A pattern of the destinations to read, of one kind or of any. A running query finds new destinations.",
+    fail_on_no_match: bool = option(
+        True, "Whether it is an error if no destination matches `subscribePattern`. Otherwise the read returns no "
+        "rows. A streaming read logs a warning and waits.", uses=(Use.READ,),
     )  # fmt: skip
-    fail_on_no_match: bool = _option(
-        "failOnNoMatch", SWITCH, (Use.READ,),
-        "Whether it is an error if no destination matches `subscribePattern`. Otherwise the read returns no rows. A "
-        "streaming read logs a warning and waits.", True,
+    assign: Partitions | None = option(None, "The partitions to read.", uses=_READS)
+    starting_offsets: StartingOffsets | None = option(
+        None, "Where a read begins. Default, also for partitions that are not named: a batch read at `earliest`, a "
+        "new streaming query at `latest`.", uses=_READS,
     )  # fmt: skip
-    assign: Assignment | None = _option("assign", ASSIGNMENT, _READS, "The partitions to read.")
-    starting_offsets: Offsets | None = _option(
-        "startingOffsets", STARTING_OFFSETS, _READS,
-        "Where a read begins. Default, also for partitions that are not named: a batch read at `earliest`, a new "
-        "streaming query at `latest`.",
-    )  # fmt: skip
-    ending_offsets: Offsets | None = _option(
-        "endingOffsets", ENDING_OFFSETS, (Use.READ,),
-        "The offsets before which a read ends; partitions that are not named end at `latest`.",
-    )  # fmt: skip
-    starting_timestamp: int | None = _option(
-        "startingTimestamp", TIME, _READS,
-        "Begin at the first message that was sent at this time or later, found by binary search.",
-    )  # fmt: skip
-    ending_timestamp: int | None = _option(
-        "endingTimestamp", TIME, (Use.READ,),
+    ending_offsets: EndingOffsets | None = option(
+        None, "The offsets before which a read ends; partitions that are not named end at `latest`.", uses=(Use.READ,)
+    )
+    starting_timestamp: Time | None = option(
+        None, "Begin at the first message that was sent at this time or later, found by binary search.", uses=_READS
+    )
+    ending_timestamp: Time | None = option(
+        None,
         "End before the first message that was sent at this time or later, found by binary search.",
-    )  # fmt: skip
-    starting_offsets_by_timestamp: ByPartition | None = _option(
-        "startingOffsetsByTimestamp", TIMES, _READS,
-        "`startingTimestamp` for each partition; those that are not named begin as without the option.",
-    )  # fmt: skip
-    ending_offsets_by_timestamp: ByPartition | None = _option(
-        "endingOffsetsByTimestamp", TIMES, (Use.READ,),
-        "`endingTimestamp` for each partition; those that are not named end at `latest`.",
-    )  # fmt: skip
-    fail_on_data_loss: bool = _option(
-        "failOnDataLoss", SWITCH, _READS,
-        "Whether it is an error if unread messages of a stream were removed. Otherwise the read skips them.",
-        True,
-    )  # fmt: skip
-    min_partitions: int = _option(
-        "minPartitions", count(1), _READS, "The minimum number of tasks that read, if there are enough messages.", 1
+        uses=(Use.READ,),
     )
-    max_records_per_partition: int | None = _option(
-        "maxRecordsPerPartition", count(1), _READS,
-        "The maximum number of messages that one task reads; approximate where offsets have gaps, as in queues.",
+    starting_offsets_by_timestamp: Times | None = option(
+        None, "`startingTimestamp` for each partition; those that are not named begin as without the option.",
+        uses=_READS,
     )  # fmt: skip
-    include_headers: Headers = _option(
-        "includeHeaders", HEADERS, _READS,
-        "Whether there is a column `headers` with all headers: a map, or with `array` an array of structs, the shape "
-        "of Kafka's source.", Headers.NONE,
-    )  # fmt: skip
-    max_offsets_per_trigger: int | None = _option(
-        "maxOffsetsPerTrigger", count(1), (Use.STREAM,), "The maximum number of offsets in a micro-batch."
+    ending_offsets_by_timestamp: Times | None = option(
+        None, "`endingTimestamp` for each partition; those that are not named end at `latest`.", uses=(Use.READ,)
     )
-    min_offsets_per_trigger: int | None = _option(
-        "minOffsetsPerTrigger",
-        count(1),
-        (Use.STREAM,),
-        "The minimum number of new offsets before a micro-batch begins.",
+    fail_on_data_loss: bool = option(
+        True, "Whether it is an error if unread messages of a stream were removed. Otherwise the read skips them.",
+        uses=_READS,
+    )  # fmt: skip
+    min_partitions: Positive = option(
+        1, "The minimum number of tasks that read, if there are enough messages.", uses=_READS
     )
-    max_trigger_delay: float = _option(
-        "maxTriggerDelay",
-        duration(0.001),
-        (Use.STREAM,),
-        "How long a micro-batch waits for `minOffsetsPerTrigger`.",
-        900.0,
+    max_records_per_partition: Positive | None = option(
+        None, "The maximum number of messages that one task reads; approximate where offsets have gaps, as in queues.",
+        uses=_READS,
+    )  # fmt: skip
+    include_headers: ShownHeaders = option(
+        Headers.NONE, "Whether there is a column `headers` with all headers: a map, or with `array` an array of "
+        "structs, the shape of Kafka's source.", uses=_READS,
+    )  # fmt: skip
+    max_offsets_per_trigger: Positive | None = option(
+        None, "The maximum number of offsets in a micro-batch.", uses=(Use.STREAM,)
     )
-    max_bytes_per_trigger: int | None = _option(
-        "maxBytesPerTrigger",
-        size(1),
-        (Use.STREAM,),
-        "The approximate maximum number of bytes of messages in a micro-batch.",
+    min_offsets_per_trigger: Positive | None = option(
+        None, "The minimum number of new offsets before a micro-batch begins.", uses=(Use.STREAM,)
     )
-    group_id: str | None = _option(
-        "groupId", TEXT, (Use.STREAM,),
-        "The consumer group that shows the progress of a query. Default: a new one, whose name the checkpoint keeps.",
-    )  # fmt: skip
-    pin_ttl: float = _option(
-        "pinTtl", duration(1), (Use.STREAM,),
-        "How long the pin of a stopped query protects its unread messages from retention.", 3600.0,
-    )  # fmt: skip
-    read_timeout: float = _option(
-        "readTimeout", duration(0), _READS,
-        "How long the driver or a task retries a read while the broker does not answer, before it fails.", 60.0,
-    )  # fmt: skip
-    fetch_timeout: float = _option(
-        "fetchTimeout", duration(0.001), _READS, "How long the broker may take for each part of an answer.", 30.0
+    max_trigger_delay: SomeSeconds = option(
+        900.0, "How long a micro-batch waits for `minOffsetsPerTrigger`.", uses=(Use.STREAM,)
     )
-    destination: Name | None = _option(
-        "destination", NAME, _WRITES,
-        "The destination of rows without a value in the column `destination`. A name without a kind is a queue's.",
-    )  # fmt: skip
-    invalid_rows_to: Name | None = _option(
-        "invalidRowsTo", NAME, _WRITES,
-        "The destination of rows that the broker refuses, with the cause, and without the headers that cannot be "
-        "sent. A name without a kind is a queue's. Default: such a row stops the write.",
-    )  # fmt: skip
-    write_timeout: float = _option(
-        "writeTimeout", duration(0.001), _WRITES,
-        "How long a task retries a write while the broker does not answer or holds it, before it fails.", 60.0,
-    )  # fmt: skip
-    token: str | None = _option(
-        "token", TOKEN, (Use.WRITE,),
-        "Identifies this write: if it is run again, the broker writes its rows only once. Without it, a failed write "
-        "may have written a part of its rows.",
-    )  # fmt: skip
-    token_number: int = _option(
-        "tokenNumber", count(0), (Use.WRITE,),
-        "The ascending number of this write under its token: the batch id in `foreachBatch`. A number that is not "
-        "above the last one writes nothing.", 0,
-    )  # fmt: skip
-    exactly_once: bool = _option(
-        "exactlyOnce", SWITCH, (Use.STREAM_WRITE,),
-        "Whether each micro-batch is written exactly once and as a whole, even if Spark runs it again. Otherwise it is "
-        "written at least once, which costs less.", True,
-    )  # fmt: skip
-    query_name: str | None = _option(
-        "queryName", TEXT, (Use.STREAM_WRITE,), "The name of the query in Spark. The data source does not use it."
+    max_bytes_per_trigger: SomeBytes | None = option(
+        None, "The approximate maximum number of bytes of messages in a micro-batch.", uses=(Use.STREAM,)
     )
-    checkpoint_location: str | None = _option(
-        "checkpointLocation",
-        TEXT,
-        (Use.STREAM_WRITE,),
-        "Where Spark keeps the progress of the query. The data source does not use it.",
+    group_id: str | None = option(
+        None, "The consumer group that shows the progress of a query. Default: a new one, whose name the checkpoint "
+        "keeps.", uses=(Use.STREAM,),
+    )  # fmt: skip
+    pin_ttl: Annotated[float, duration(1)] = option(
+        3600.0, "How long the pin of a stopped query protects its unread messages from retention.", uses=(Use.STREAM,)
+    )
+    read_timeout: Seconds = option(
+        60.0, "How long the driver or a task retries a read while the broker does not answer, before it fails.",
+        uses=_READS,
+    )  # fmt: skip
+    fetch_timeout: SomeSeconds = option(30.0, "How long the broker may take for each part of an answer.", uses=_READS)
+    destination: DestinationName | None = option(
+        None, "The destination of rows without a value in the column `destination`. A name without a kind is a "
+        "queue's.", uses=_WRITES,
+    )  # fmt: skip
+    invalid_rows_to: DestinationName | None = option(
+        None, "The destination of rows that the broker refuses, with the cause, and without the headers that cannot "
+        "be sent. A name without a kind is a queue's. Default: such a row stops the write.", uses=_WRITES,
+    )  # fmt: skip
+    write_timeout: SomeSeconds = option(
+        60.0, "How long a task retries a write while the broker does not answer or holds it, before it fails.",
+        uses=_WRITES,
+    )  # fmt: skip
+    token: Token | None = option(
+        None, "Identifies this write: if it is run again, the broker writes its rows only once. Without it, a failed "
+        "write may have written a part of its rows.", uses=(Use.WRITE,),
+    )  # fmt: skip
+    token_number: Count = option(
+        0, "The ascending number of this write under its token: the batch id in `foreachBatch`. A number that is not "
+        "above the last one writes nothing.", uses=(Use.WRITE,),
+    )  # fmt: skip
+    exactly_once: bool = option(
+        True, "Whether each micro-batch is written exactly once and as a whole, even if Spark runs it again. "
+        "Otherwise it is written at least once, which costs less.", uses=(Use.STREAM_WRITE,),
+    )  # fmt: skip
+    query_name: str | None = option(
+        None, "The name of the query in Spark. The data source does not use it.", uses=(Use.STREAM_WRITE,)
+    )
+    checkpoint_location: str | None = option(
+        None, "Where Spark keeps the progress of the query. The data source does not use it.", uses=(Use.STREAM_WRITE,)
     )
 
     @classmethod
@@ -456,9 +443,9 @@ class Options:
         """
         values = {}
         for name, text in given.items():
-            attribute, option = _find(name, use)
+            option = _find(name, use)
             try:
-                values[attribute] = option.kind.parse(text)
+                values[option.attribute] = option.kind.parse(text)
             except (ValueError, OverflowError) as error:
                 why = str(error) if isinstance(error, TimeInSeconds) else f"it must be {option.kind.allowed}"
                 shown = f"the option {option.name} is {_shown(option, text)}"
@@ -502,10 +489,9 @@ class Options:
             raise InvalidArgument(f"{text}: give offsets, or leave the option out", option="startingOffsets")
 
 
-OPTIONS: dict[str, Option] = {part.metadata["option"].name: part.metadata["option"] for part in fields(Options)}
+OPTIONS: dict[str, Option] = {option.name: option for option in options_of(Options)}
 """All options by name, in their order."""
 
-_ATTRIBUTES = {part.metadata["option"].name.lower(): part.name for part in fields(Options)}
 _NAMES = {name.lower(): name for name in OPTIONS}
 
 
@@ -524,18 +510,17 @@ def _time_of(time: int | None, times: ByPartition | None, destination: Destinati
     return times.of(destination, partition) if times is not None else time
 
 
-def _find(name: str, use: Use) -> tuple[str, Option]:
-    """The attribute and the declaration of an option."""
+def _find(name: str, use: Use) -> Option:
     known = _NAMES.get(name.lower())
     if known is None:
-        near = difflib.get_close_matches(name.lower(), _NAMES, n=1)
+        near = nearest(name.lower(), _NAMES)
         allowed = ", ".join(option.name for option in OPTIONS.values() if use in option.uses)
-        hint = f"did you mean {_NAMES[near[0]]}? " if near else ""
+        hint = f"did you mean {_NAMES[near]}? " if near else ""
         raise InvalidArgument(f"there is no option {name!r}: {hint}{use} have {allowed}", option=name)
     option = OPTIONS[known]
     if use not in option.uses:
         raise InvalidArgument(f"the option {known} is for {' and '.join(option.uses)}, not for {use}", option=known)
-    return _ATTRIBUTES[name.lower()], option
+    return option
 
 
 def _shown(option: Option, text: str) -> str:

@@ -95,7 +95,6 @@ class Position(NamedTuple):
 
 
 def by_stream(offsets: Offsets) -> dict[str, dict[int, int]]:
-    """The offsets by partition, by stream."""
     found: dict[str, dict[int, int]] = {}
     for place, offset in offsets.items():
         found.setdefault(place.stream, {})[place.partition] = offset

@@ -95,7 +95,6 @@ def chunks(batch: pa.RecordBatch, destination: str | None) -> Iterator[Rows]:
 
 
 def rows_between(rows: Rows, start: int, end: int | None = None) -> Rows:
-    """Some of the rows."""
     return {name: column[start:end] if isinstance(column, list) else column for name, column in rows.items()}
 
 

@@ -13,7 +13,7 @@ from quire.client import Queue
 from quire.client.sync import connect
 from tests.acceptance.crash.broker_process import BrokerProcess, quire
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(110)]
+pytestmark = pytest.mark.slow
 
 BEFORE = 3000
 """So many messages are stored before the backup begins."""

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.rig import OwnBroker
 from quire.cli.perf.load import SCENARIOS
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 PROGRAM = [sys.executable, "-c", "from quire.cli.main import main; main()", "perf"]
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.acceptance.test_scenarios import broken, found_by, values
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 def test_a_stream_is_taken_once_and_leaves_no_lag() -> None:
@@ -15,13 +15,12 @@ def test_a_stream_is_taken_once_and_leaves_no_lag() -> None:
 
 
 def test_nobody_notices_a_stuck_message_and_the_lag_is_exact() -> None:
-    # Too few messages to compare times.
-    found = found_by("stuck", "--messages", "4000", exit_codes=(0, 1))
-    assert set(broken(found)) <= {"p50_to_free", "p99_to_free"}
+    found = found_by("stuck", "--messages", "4000")
+    assert broken(found) == []
     assert values(found)["lags_looked_at"] > 10
 
 
-def test_leases_end_on_time_while_messages_flow() -> None:
+def test_every_lease_ends_and_none_early_while_messages_flow() -> None:
     found = found_by("leases", "--count", "2000")
     assert broken(found) == []
     assert values(found)["leases"] == 2000
@@ -31,4 +30,4 @@ def test_members_come_and_go_and_no_partition_has_two_owners() -> None:
     found = found_by("rebalance", "--seconds", "20")
     assert broken(found) == []
     assert values(found)["connections"] == 20
-    assert values(found)["moves"] > 24
+    assert values(found)["moves"] > 6

@@ -74,7 +74,7 @@ async def fill(connection: Connection, stream: Stream, *bodies: str, **options: 
 async def take(consumer: Consumer, count: int) -> list[ReceivedMessage]:
     found: list[ReceivedMessage] = []
     for _ in range(count):
-        message = await consumer.receive(timeout=10)
+        message = await consumer.receive(timeout=60)
         assert message is not None, f"only {bodies(found)} came"
         found.append(message)
     return found
@@ -274,7 +274,7 @@ def test_threads_have_the_same(url: str, stream: Stream) -> None:
     with sync.connect(url) as connection, connection.session(AckMode.INDIVIDUAL) as session:
         session.producer(stream).send("a", properties={"partition": 2})
         with session.consumer(stream, group="billing", start="earliest") as consumer:
-            message = consumer.receive(timeout=10)
+            message = consumer.receive(timeout=60)
             assert message is not None
             assert (message.body, message.partition, message.offset) == ("a", 2, 1)
             message.acknowledge()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-_START_SECONDS = 30
+_START_SECONDS = 90
 
 
 @dataclass(frozen=True)

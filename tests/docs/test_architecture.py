@@ -125,19 +125,16 @@ def walks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Walk, Walk]:
     return message_walks(tmp_path_factory.mktemp("walk"))
 
 
-@pytest.mark.alone
 def test_the_walk_names_the_files_that_a_message_enters(walks: tuple[Walk, Walk]) -> None:
     _compare(_files(KNOWN_HEAD), list(walks[0]), MOST_FILES)
 
 
-@pytest.mark.alone
 def test_a_new_head_enters_the_files_that_are_named_for_it_and_those_of_a_known_one(walks: tuple[Walk, Walk]) -> None:
     known, new = walks
     _compare(_files(NEW_HEAD), [path for path in new if path not in known], MOST_FILES_OF_A_NEW_HEAD)
     assert set(known) - set(new) == set()
 
 
-@pytest.mark.alone
 def test_the_functions_that_the_walk_names_are_entered(walks: tuple[Walk, Walk]) -> None:
     steps = [*_STEP.findall(_section(KNOWN_HEAD)), *_STEP.findall(_section(NEW_HEAD))]
     named = {(path, function) for path, function in steps if function}

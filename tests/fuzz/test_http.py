@@ -11,7 +11,6 @@ LIST = Sent(next(row for row in ENDPOINTS if row.path == "/producers"), "/produc
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_some_hundred_requests_find_nothing() -> None:
     search(60, is_random=False)
 

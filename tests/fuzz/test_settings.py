@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from quire.errors import InvalidSettings
-from quire.settings import key, load
+from quire.options import duration
+from quire.settings import load
 from tests.fuzz.settings import check, search
 
 HUGE = {
@@ -36,6 +37,5 @@ def test_a_value_that_is_written_wrong_is_found(tmp_path: Path, monkeypatch: pyt
     file.write_text('policy.redelivery_delay = "0.5ms"')
     assert check(file, {}, {})
     file.write_text('policy.redelivery_delay = "0.5ms"')
-    monkeypatch.setattr(key, "_written_duration", lambda seconds: f'"{round(seconds * 1000)}ms"')
-    duration = key.duration(0)
-    assert duration.parse(duration.write(0.0005).strip('"')) != 0.0005
+    monkeypatch.setattr("quire.options._written_duration", lambda seconds: f'"{round(seconds * 1000)}ms"')
+    assert duration(0).parse(duration(0).write(0.0005).strip('"')) != 0.0005

@@ -12,7 +12,7 @@ from quire.errors import InvalidSettings
 from tests.acceptance.cluster.running_cluster import cluster_store
 from tests.postgresql_server import PostgresqlServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

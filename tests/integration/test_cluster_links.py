@@ -21,10 +21,10 @@ from quire.settings import split_address
 from quire.store.memory import MemoryStore
 from tests.unit.broker.harness import settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
-LIMIT = 20.0
+LIMIT = 60.0
 FREE = {"address": "127.0.0.1:0"}
 
 

@@ -22,7 +22,7 @@ from quire.settings import split_address
 
 pytestmark = pytest.mark.slow
 
-LIMIT = 30.0
+LIMIT = 90.0
 """How long a broker may take to start or to stop, in seconds."""
 
 ADDRESSES = ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.acceptance.crash.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

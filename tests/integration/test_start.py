@@ -12,7 +12,7 @@ from quire.store.base import Sync
 from quire.store.urls import store_for_url
 from tests.unit.broker.harness import settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
 SHORT = 0.3

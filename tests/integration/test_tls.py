@@ -24,7 +24,7 @@ from quire.client.sync import connect
 pytestmark = pytest.mark.slow
 
 CONNECT = b"CONNECT\naccept-version:1.2\nhost:x\n\n\0"
-LIMIT = 30.0
+LIMIT = 90.0
 
 
 def quire(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":

@@ -25,7 +25,7 @@ from quire.testing.embedded_broker import EmbeddedBroker
 from tests.acceptance.crash.broker_process import BrokerProcess
 from tests.deploy.conftest import Stomp
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.slow
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -9,7 +9,7 @@ import pytest
 from tests.interop.brokers import Quire
 from tests.interop.java_build import HERE, NoJavaTools, class_path
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 PAGE = HERE.parent.parent / "docs" / "openwire.md"
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.interop.java_client import JavaClient, scenario_names
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 COMBINATIONS = [(client, broker) for broker in ("quire", "activemq") for client in ("client5", "client6")]
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.interop.java_client import JavaClient, scenario_names
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 # A restart of a cluster takes seconds, and both lines connect again in the same way: one of them is enough for that.
 RESTARTS = [name for name in scenario_names() if name.startswith("Restarts.")]

@@ -10,7 +10,7 @@ from tests.interop.brokers import Broker, Quire, QuireCluster
 from tests.interop.java_build import NoJavaTools, class_path
 from tests.interop.kills import run_rounds
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 ROUNDS = 3
 

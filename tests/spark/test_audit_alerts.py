@@ -30,7 +30,6 @@ def write_parts(spark: SparkSession, ledger: Ledger, directory: Path) -> None:
         spark.createDataFrame(rows, schema).coalesce(1).write.parquet(f"{directory}/part={start:06}")
 
 
-@pytest.mark.timeout(300)
 def test_each_fault_is_one_alert_over_batches_and_a_death(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ from tests.spark.running_broker import RunningBroker, running_broker
 
 pytestmark = pytest.mark.slow
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 CLOCK = SystemClock()
 BIG = "x" * 100_000
 

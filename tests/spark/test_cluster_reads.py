@@ -15,13 +15,13 @@ from quire.spark.stream_reader import StreamReader
 from tests.acceptance.cluster.running_cluster import RunningCluster, running_cluster
 from tests.postgresql_server import PostgresqlServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.slow
 
 NAMES = ("athens", "berlin")
 SHARDS = 3
 LEDGER = "$quire.ledger"
 NUMBERS = itertools.count()
-PATIENCE = 30.0
+PATIENCE = 90.0
 CLOCK = SystemClock()
 
 

@@ -12,7 +12,6 @@ from tests.spark.ground_truth.comparison import BREAKS, compared
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-@pytest.mark.timeout(300)
 def test_every_count_is_that_of_the_clients_and_a_broken_ledger_shows(spark: SparkSession, tmp_path: Path) -> None:
     acts = Acts(tmp_path, seed=1)
     try:

@@ -10,7 +10,7 @@ import pytest
 from tests.docs.pages import ROOT
 from tests.spark.running_broker import running_broker
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 LOUD = re.compile(r"^.*(?: ERROR |^\s+at |Exception|Traceback|data source quire).*$", re.MULTILINE)
 """Errors, Java traces, Python's, and Spark's warning of a second registration."""

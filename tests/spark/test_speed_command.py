@@ -8,7 +8,7 @@ from benchmarks.pipeline import speed
 from benchmarks.pipeline.__main__ import main
 from benchmarks.pipeline.reading import Reading, Run, runs
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_a_small_stream_is_read_through_the_bulk_server_and_from_the_store(

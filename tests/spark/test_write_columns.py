@@ -141,6 +141,7 @@ def test_rows_that_are_refused_go_to_a_place_of_their_own_and_the_others_keep_th
     writer(broker, monkeypatch, invalidRowsTo="wrong").send(iter([rows]))
     right = b"".join([body for destination, body, _ in broker.taken if destination == "/queue/right"])
     assert right == b"abc123"
+    assert len(broker.taken) == 6 + 5
     aside = {body: headers for destination, body, headers in broker.taken if destination == "/queue/wrong"}
     assert {headers.pop("n") for headers in aside.values()} == {"1"}
     assert aside.pop(b"name").pop(CAUSE).startswith("'no,name' is not a name for a queue")

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.settings.key import ADDRESS, TEXT, TIME_OF_DAY, duration, size, split_address, unless_none
+from quire.options import TEXT, duration, kind_of, size, unless_none
+from quire.settings.key import Address, TimeOfDay, split_address
+
+ADDRESS, TIME_OF_DAY = kind_of(Address), kind_of(TimeOfDay)
 
 
 @given(st.integers(0, 2**50))

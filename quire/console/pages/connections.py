@@ -17,11 +17,8 @@ from quire.console.tables import (
     ServerTable,
     Verb,
     columns_of,
-    count_column,
-    size_column,
-    text_column,
 )
-from quire.resources import ConnectedConsumer, Connection, Prepared
+from quire.resources import ConnectedConsumer, Connection, Prepared, Scheduled
 
 
 async def build(page: Page) -> None:
@@ -66,17 +63,12 @@ def _state(connection: Entry) -> tuple[str, Tone]:
 
 
 async def build_schedule(page: Page) -> None:
-    columns = [
-        text_column("id", "Id"),
-        Column("destination", "Destination", lambda one: shown.text(one["destination"]), is_text=True,
-               link=lambda one: destination_link(page, one["destination"])),
-        Column("due", "Due, UTC", lambda one: shown.time(one["due"]), is_text=True),
-        Column("repeats", "Repeats left", lambda one: "no end" if one["left"] < 0 else shown.number(one["left"])),
-        Column("period", "Every", lambda one: shown.span(one["period"] / 1000) if one["period"] else shown.UNKNOWN),
-        text_column("cron", "Cron"),
-        count_column("priority", "Priority"),
-        size_column("size"),
-    ]  # fmt: skip
+    links = {"destination": lambda one: destination_link(page, one["destination"])}
+    own = {
+        "left": Column("left", "Repeats left", lambda one: "no end" if one["left"] < 0 else shown.number(one["left"])),
+        "period": Column("period", "Every", lambda one: shown.span(one["period"] / 1000 if one["period"] else None)),
+    }
+    columns = columns_of(Scheduled, links, own)
     cancel_all = Action("Cancel", "all scheduled messages", "DELETE", "/schedule",
                         "scheduled messages are never sent")  # fmt: skip
     with page.frame("Schedule", "schedule") as head:

@@ -161,7 +161,7 @@ def _show(message: dict[str, Any]) -> None:
     with block("card"):
         say("Message", "h2")
         facts = _facts(message)
-        Facts(facts).show(facts)
+        Facts().show(facts)
     if message.get("last_cause"):
         notice("It came back:", shown.text(message["last_cause"], 500), "warn")
     BodyView(message)

@@ -5,20 +5,15 @@ from typing import Any
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.elements import AGE, DEPTH, IN, OUT, Facts, Tiles, Tone, block, say
+from quire.console.detail import PLOTS
+from quire.console.elements import Facts, Tiles, Tone, block, say
 from quire.console.page import Page, subject_link
-from quire.console.plot import Line, Plots
+from quire.console.plot import Plots
 from quire.console.tables import LocalTable, columns_of
 from quire.resources import HeldProducer
 
 REFRESH = 2.0  # how often the numbers are asked for, in seconds
 NEAR = 0.9  # from this part of a limit on, its use is shown as a trouble
-
-PLOTS = [
-    ("Messages per second", [Line("in", "in", IN), Line("out", "out", OUT)]),
-    ("Messages waiting", [Line("depth", "messages", DEPTH)]),
-    ("Age of the oldest message, seconds", [Line("oldest", "seconds", AGE)]),
-]
 
 
 async def build(page: Page) -> None:
@@ -47,11 +42,7 @@ class _Overview:
         self.held = LocalTable(columns_of(HeldProducer), "None.")
         with block("card"):
             say("Broker", "h2")
-            self.facts = Facts(
-                ["State", "Version", "Up for", "In flight", "Consumers", "Queues", "Topics", "Streams",
-                 "Durable subscriptions", "Consumer groups", "Scheduled messages", "Prepared transactions",
-                 "Temporary destinations", "Spool", "Disk free"]
-            )  # fmt: skip
+            self.facts = Facts()
 
     def show(self, now: dict[str, Any]) -> None:
         tiles, oldest = self.tiles, now["oldest"]

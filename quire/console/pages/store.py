@@ -9,16 +9,12 @@ from quire.console import shown
 from quire.console.broker_api import path_of
 from quire.console.elements import Facts, Tiles, Tone, block, notice, say
 from quire.console.page import Page
-from quire.console.tables import Column, Entry, LocalTable, count_column, text_column
+from quire.console.tables import Column, Entry, LocalTable, columns_of, text_column
+from quire.resources import OperationStatus
 
 REFRESH = 5.0
 
 NEAR = 0.9  # from this part of its limit on, the size is shown as a trouble
-
-FACTS = [
-    "URL", "Format", "Synced", "Accepts writes", "Commits", "Failed commits", "Lanes", "Destinations",
-    "Durable subscriptions, groups", "Last verified, UTC",
-]  # fmt: skip
 
 
 async def build(page: Page) -> None:
@@ -40,7 +36,7 @@ class _Store:
         self._failure = notice("", tone="bad")
         self._tiles = Tiles(["Messages", "File", "Spool", "Disk free"])
         with block("card"):
-            self._facts = Facts(FACTS)
+            self._facts = Facts()
         say("Running and recent operations", "h2", "bare")
         self._operations = LocalTable(_columns(), "None.", "id")
         if page.may("operate"):
@@ -97,17 +93,10 @@ def _verified(verified: dict[str, Any] | None) -> tuple[str, Tone] | str:
 
 def _columns() -> list[Column]:
     tones: dict[str, Tone] = {"running": "", "done": "good", "failed": "bad", "cancelled": "warn"}
-    return [
-        text_column("action", "Operation"),
-        text_column("target", "Of"),
-        text_column("by", "By"),
-        Column("state", "State", lambda one: one["state"], is_text=True, tone=lambda one: tones.get(one["state"], "")),
-        count_column("done", "Done"),
-        count_column("of", "Of"),
-        Column("started", "Began, UTC", lambda one: shown.time(one["started_at"]), is_text=True),
-        Column("ended", "Ended, UTC", lambda one: shown.time(one["ended_at"]), is_text=True),
-        text_column("error", "Error"),
-    ]
+    state = Column(
+        "state", "State", lambda one: one["state"], is_text=True, tone=lambda one: tones.get(one["state"], "")
+    )
+    return columns_of(OperationStatus, own={"state": state})
 
 
 async def _cancel(page: Page, entry: Entry) -> None:

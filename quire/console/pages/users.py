@@ -10,7 +10,8 @@ from quire.console.broker_api import path_of
 from quire.console.detail import FormDialog
 from quire.console.elements import Field, Form, block, confirm, notice, say
 from quire.console.page import Page
-from quire.console.tables import Column, Entry, LocalTable, Verb, text_column
+from quire.console.tables import Column, Entry, LocalTable, Verb, columns_of
+from quire.resources import RuleStatus, TokenStatus, UserStatus
 
 ROLES = "administrator, operator, monitor; with spaces between"
 HOUR = 3600
@@ -39,14 +40,13 @@ class _List:
             await self.reload()
 
 
-def _words(entry: Entry, key: str) -> str:
-    return shown.text(", ".join(entry[key] or []) or shown.UNKNOWN)
+def _roles(roles: list[str] | None) -> str:
+    return "the user's" if roles is None else shown.text(", ".join(roles) or shown.UNKNOWN)
 
 
 async def build_users(page: Page) -> None:
     columns = [
-        text_column("name", "User"),
-        Column("roles", "Roles", lambda user: _words(user, "roles"), is_text=True),
+        *columns_of(UserStatus),
         Column("login", "Logs in with", _login, is_text=True),
         Column("disabled", "State", lambda user: "disabled" if user["disabled"] else "active", is_text=True,
                tone=lambda user: "warn" if user["disabled"] else "good"),
@@ -120,15 +120,9 @@ def _new_button(label: str, opened: Any) -> None:
 
 
 async def build_rules(page: Page) -> None:
-    columns = [
-        text_column("subject", "Who"),
-        Column("effect", "Effect", lambda rule: rule["effect"], is_text=True,
-               tone=lambda rule: "good" if rule["effect"] == "allow" else "bad"),
-        Column("actions", "May", lambda rule: _words(rule, "actions"), is_text=True),
-        text_column("destination", "Destinations"),
-        text_column("origin", "Origin"),
-        text_column("id", "Rule"),
-    ]  # fmt: skip
+    effect = Column("effect", "Effect", lambda rule: rule["effect"], is_text=True,
+                    tone=lambda rule: "good" if rule["effect"] == "allow" else "bad")  # fmt: skip
+    columns = columns_of(RuleStatus, own={"effect": effect})
     fields = [
         Field("subject", "Who", hint="user:NAME, role:NAME or *", is_required=True),
         Field("effect", "Effect", "choice", choices=("allow", "deny"), value="allow"),
@@ -185,15 +179,8 @@ class _RuleCheck:
 
 
 async def build_tokens(page: Page) -> None:
-    columns = [
-        text_column("id", "Token"),
-        text_column("owner", "User"),
-        Column("roles", "Roles", lambda token: _words(token, "roles") if token["roles"] is not None else "the user's",
-               is_text=True),
-        text_column("text", "For"),
-        Column("created", "Made, UTC", lambda token: shown.time(token["created"]), is_text=True),
-        Column("ends", "Ends, UTC", lambda token: shown.time(token["until"]), is_text=True),
-    ]  # fmt: skip
+    roles = Column("roles", "Roles", lambda token: _roles(token["roles"]), is_text=True)
+    columns = columns_of(TokenStatus, own={"roles": roles})
     fields = [
         Field("owner", "User", hint="Empty: yourself"),
         Field("text", "For", hint="What the token is for"),

@@ -67,7 +67,6 @@ class ArchiveDirectory:
         return found
 
     def names(self, below: str) -> list[str]:
-        """The names in a directory."""
         start = self._path(below)
         found = self._files.listStatus(start) if self._files.exists(start) else ()
         return [status.getPath().getName() for status in found]

@@ -463,7 +463,6 @@ def audit(
 
 
 def run(spark: SparkSession, place: Place, options: AuditOptions) -> AuditReport:
-    """Audit the ledger of a place."""
     # The messages that are there are read before the ledger: what ends in between has its end in the ledger then.
     remaining = _remaining(spark, place, options.browse)
     seen = None

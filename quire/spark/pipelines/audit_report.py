@@ -230,7 +230,6 @@ def latencies(report: AuditReport) -> Table:
 
 
 def consumers(report: AuditReport) -> Table:
-    """The slowest consumers."""
     rows = [[row["destination"], row["consumer"], row["acknowledged"], *row["handled"]] for row in report.consumers]
     return Table(["destination", "consumer", "acknowledged", *_PERCENTILES], rows)
 

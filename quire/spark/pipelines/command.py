@@ -267,7 +267,6 @@ def console() -> Console:
 
 
 def print_json(result: Mapping[str, object]) -> None:
-    """Print a result for programs."""
     click.echo(json.dumps(result, ensure_ascii=False, default=str))
 
 

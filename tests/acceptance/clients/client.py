@@ -8,7 +8,7 @@ from queue import Empty, Queue
 from types import MappingProxyType
 from typing import NamedTuple
 
-SECONDS = 10.0
+SECONDS = 60.0
 """How long anything may take that is expected to happen."""
 
 Headers = Mapping[str, str]

@@ -4,18 +4,44 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote
 
 from tests.acceptance.cluster.cluster_broker import ClusterBroker
+from tests.acceptance.crash.actors import Place
 from tests.acceptance.crash.broker_process import QUIRE
 from tests.postgresql_server import PostgresqlServer
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """How long the start of all brokers may take on a busy machine, in seconds."""
+
+
+PAUSE = 0.05
+"""How long a client rests after it has sent, in seconds: all share the machine with the brokers."""
+
+
+class AnyBroker(Place):
+    """Where clients connect: at a random broker of those that live.
+
+    Args:
+        ports: gives the STOMP ports of the living brokers.
+    """
+
+    def __init__(self, ports: Callable[[], list[int]], random: Random) -> None:
+        super().__init__()
+        self.pause = PAUSE
+        self._ports = ports
+        self._random = random
+
+    @property
+    def hosts(self) -> list[tuple[str, int]]:
+        """Where to connect now."""
+        ports = self._ports()
+        return [("127.0.0.1", self._random.choice(ports))] if ports else []
 
 
 class RunningCluster:
@@ -78,6 +104,15 @@ class RunningCluster:
         except HTTPError as error:
             return error.code, json.loads(error.read())
 
+    def shard_of(self, queue: str) -> int:
+        """The shard of a queue, as the first living broker says."""
+        began = time.monotonic()
+        while (answer := self._asked(f"/cluster/places/queue/{queue}"))[0] == 503:  # its process is starting
+            assert time.monotonic() - began < PATIENCE, f"{answer}\n{self.log}"
+            time.sleep(0.1)
+        assert answer[0] == 200, answer
+        return int(answer[1]["shard"])
+
     def owners(self) -> dict[int, str | None]:
         """The broker that runs each shard, as the first living broker says."""
         return {shard["shard"]: shard["broker"] for shard in self._shards()}
@@ -87,15 +122,16 @@ class RunningCluster:
         return {shard["shard"]: shard["epoch"] for shard in self._shards()}
 
     def _shards(self) -> list[dict[str, Any]]:
-        """What a broker says of the shards; it is asked again if the process that took the request ends."""
+        status, cluster = self._asked("/cluster")
+        assert status == 200, cluster
+        shards: list[dict[str, Any]] = cluster["shards"]
+        return shards
+
+    def _asked(self, path: str) -> tuple[int, Any]:
+        """What a broker says; it is asked again if the process that took the request ends."""
         while True:
-            try:
-                status, cluster = self.call(self.living[0].name, "/cluster")
-            except ConnectionError:
-                continue
-            assert status == 200, cluster
-            shards: list[dict[str, Any]] = cluster["shards"]
-            return shards
+            with suppress(ConnectionError):
+                return self.call(self.living[0].name, path)
 
     def wait_for_owners(self, wanted: Callable[[list[str | None]], bool], patience: float = PATIENCE) -> float:
         """Wait until the shards have owners as wanted: how long that took, in seconds."""

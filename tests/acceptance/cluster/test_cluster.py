@@ -1,71 +1,19 @@
-"""Three brokers as one: a client reaches every queue at each; one is killed, and the others take its shards."""
+"""Brokers as one, for operators; ``test_soak`` has what becomes of clients when brokers are killed, join and leave."""
 
-import asyncio
 import time
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from tests.acceptance.cluster.cluster_broker import ClusterBroker
-from tests.acceptance.cluster.cluster_load import AnyBroker, ClusterLoad
 from tests.acceptance.cluster.running_cluster import RunningCluster, running_cluster
 from tests.postgresql_server import PostgresqlServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
-TAKEOVER = 5.0
-"""How long shards may be without an owner when a broker is killed, in seconds; a busy machine gets some more."""
-
-QUEUES = [f"load.{number}" for number in range(12)]
-
-
-def test_a_killed_broker_s_shards_are_taken_by_others_and_nothing_is_lost(
-    postgresql_server: PostgresqlServer, tmp_path: Path
-) -> None:
-    with running_cluster(postgresql_server, tmp_path) as cluster:
-        cluster.start("athens", "berlin", "cairo")
-        cluster.wait_until_even()
-        asyncio.run(kill_under_load(cluster))
-
-
-async def kill_under_load(cluster: RunningCluster) -> None:
-    random = Random(1)
-    place = AnyBroker(lambda: [broker.port() for broker in cluster.living], random)
-    async with ClusterLoad(place, QUEUES, random) as load:
-        await load.wait_for_progress(30)
-        cluster.brokers["berlin"].kill()
-        took = await asyncio.to_thread(
-            cluster.wait_for_owners, lambda owners: None not in owners and "berlin" not in owners, TAKEOVER * 3
-        )
-        print(f"the shards of berlin were taken over within {took:.1f} s")
-        assert took < TAKEOVER * 2
-        await load.wait_for_progress(30)
-        cluster.start("berlin")
-        await asyncio.to_thread(cluster.wait_until_even)
-        await load.wait_for_progress(30)
-        await load.finish()
-
-
-def test_a_broker_leaves_without_an_error_of_lost_messages(postgresql_server: PostgresqlServer, tmp_path: Path) -> None:
-    with running_cluster(postgresql_server, tmp_path, CLUSTER__SHARDS="3") as cluster:
-        cluster.start("athens", "berlin")
-        cluster.wait_until_even()
-        asyncio.run(leave_under_load(cluster))
-
-
-async def leave_under_load(cluster: RunningCluster) -> None:
-    random = Random(2)
-    staying = cluster.brokers["berlin"]
-    async with ClusterLoad(AnyBroker(lambda: [staying.port()], random), QUEUES[:6], random) as load:
-        await load.wait_for_progress(30)
-        status, _ = await asyncio.to_thread(cluster.call, "berlin", "/cluster/leave", "POST", {"broker": "athens"})
-        assert status == 200
-        assert await asyncio.to_thread(cluster.brokers["athens"].wait) == 0
-        assert set(cluster.owners().values()) == {"berlin"}
-        await load.wait_for_progress(30)
-        await load.finish()
+PATIENCE = 60.0
+"""How long shards may be without an owner on a busy machine, in seconds; benchmarks.cluster measures it."""
 
 
 def test_the_http_api_of_every_broker_shows_and_changes_the_whole_cluster(
@@ -114,7 +62,7 @@ def answered(
     cluster: RunningCluster, broker: str, path: str, method: str = "GET", body: object = None
 ) -> tuple[int, Any]:
     """Call the HTTP API of a broker, again as long as it says that a shard is elsewhere or has no owner."""
-    end = time.monotonic() + TAKEOVER * 2
+    end = time.monotonic() + PATIENCE
     while (answer := cluster.call(broker, path, method, body))[0] == 503:
         assert time.monotonic() < end, f"{answer}\n{cluster.log}"
         time.sleep(0.1)
@@ -140,7 +88,7 @@ def test_settings_that_would_strand_what_is_stored_are_refused(
         assert cluster.call("athens", "/broker/stop", "POST")[0] == 200
         assert cluster.brokers["athens"].wait() == 0
         berlin.start()
-        end = time.monotonic() + TAKEOVER * 4
+        end = time.monotonic() + PATIENCE
         while "is stored: start all brokers with" not in berlin.log:
             assert time.monotonic() < end, cluster.log
             time.sleep(0.1)

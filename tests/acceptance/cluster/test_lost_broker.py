@@ -13,7 +13,7 @@ from tests.acceptance.clients.stomp_py import StompPy
 from tests.acceptance.cluster.running_cluster import running_cluster
 from tests.postgresql_server import PostgresqlServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 NAMES = [f"lost.{number}" for number in range(8)]
 

@@ -14,7 +14,7 @@ from tests.acceptance.cluster.running_cluster import RunningCluster, running_clu
 from tests.acceptance.cluster.test_openwire_cluster import left
 from tests.postgresql_server import PostgresqlServer
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 NAMES = ("athens", "berlin", "cairo")
 QUEUES = [Queue(f"moved.{number}") for number in range(9)]

@@ -8,7 +8,7 @@ from random import Random
 from tests.acceptance.crash.actors import Consumer, Forwarder, Place, Producer
 from tests.acceptance.crash.ledger import Ledger
 
-DRAIN_SECONDS = 40.0
+DRAIN_SECONDS = 120.0
 """How long everything may take to arrive once nothing is sent any more, on a busy machine."""
 
 QUIET_SECONDS = 0.3

@@ -10,7 +10,7 @@ from tests.acceptance.crash.broker_process import BrokerProcess
 from tests.acceptance.crash.load import Load
 from tests.acceptance.crash.rounds import check_store
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 MakeBroker = Callable[..., BrokerProcess]
 

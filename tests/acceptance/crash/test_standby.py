@@ -107,7 +107,6 @@ def test_paused_broker_on_postgresql_stops_when_it_finds_its_lease_taken(
     second.stop()
 
 
-@pytest.mark.alone
 def test_paused_standby_on_postgresql_stands_by_again_in_its_own_process(
     postgresql_server: PostgresqlServer, tmp_path: Path, make_broker: MakeBroker
 ) -> None:

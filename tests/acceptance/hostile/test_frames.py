@@ -7,7 +7,7 @@ import pytest
 from tests.acceptance.hostile.conftest import Connect
 from tests.acceptance.hostile.peer import CONNECT
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 _TLS_HELLO = bytes.fromhex("1603010200010001fc0303") + bytes(range(32)) * 8
 _HTTP = b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n"

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 import pytest
 
 from tests.acceptance.crash.broker_process import BrokerProcess
-from tests.acceptance.hostile.peer import Peer
+from tests.acceptance.hostile.peer import SECONDS, Peer
 from tests.acceptance.hostile.vitals import Vitals
 
-pytestmark = [pytest.mark.slow, pytest.mark.alone]
+pytestmark = pytest.mark.slow
 
 Open = Callable[..., Peer]
 
@@ -39,20 +39,19 @@ def _url(destination: str) -> bytes:
 
 
 def test_a_request_that_does_not_come_is_a_timeout(http: Open, destination: str) -> None:
-    started = time.monotonic()
     peers = [http(opening) for opening in (b"", b"GET / HT", POST % (_url(destination), 10))]
     assert all(LATE in peer.rest() for peer in peers)
-    assert time.monotonic() - started < 5
 
 
 def test_a_request_that_comes_in_trickles_is_a_timeout(http: Open, destination: str) -> None:
     for opening in (b"", POST % (_url(destination), 10_000)):
-        peer, started = http(opening), time.monotonic()
-        for octet in GET % b"/api/v1/broker" * 100:
+        peer = http(opening)
+        for octet in GET % b"/api/v1/broker" * 20:
             if not peer.send(bytes([octet])):
                 break
             time.sleep(0.05)
-        assert time.monotonic() - started < 5
+        else:
+            pytest.fail("it may take any time")
 
 
 def test_a_request_that_waits_for_messages_is_no_timeout(http: Open, destination: str) -> None:
@@ -87,10 +86,14 @@ def test_answers_that_are_not_read_are_bounded_in_all(http: Open, destination: s
     assert any(BUSY in peer.read() for peer in peers)
 
 
-def test_a_connection_beyond_the_limit_is_refused_and_there_is_room_again(http: Open) -> None:
-    peers = [http(GET % b"/api/v1/health") for _ in range(50)]
-    assert all(b" 200 " in peer.until(b"}") for peer in peers)
+def test_a_connection_beyond_the_limit_is_refused_and_there_is_room_again(http: Open, destination: str) -> None:
+    asked = f"/api/v1/streams/{_name(destination)}/groups/g/receive".encode()
+    waits = [b'{"member":"m%d","wait":25}' % number for number in range(50)]
+    peers = [http(POST % (asked, len(wait)) + wait) for wait in waits]
     assert b'"code":"too-many-connections"' in http().rest()
-    peers[0].reset()
-    time.sleep(0.2)
-    assert b" 200 " in http(GET % b"/api/v1/health").until(b"}")
+    for peer in peers:
+        peer.reset()
+    deadline = time.monotonic() + SECONDS
+    while b" 200 " not in http(GET % b"/api/v1/health").read():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

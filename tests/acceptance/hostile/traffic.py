@@ -1,10 +1,10 @@
 """What other clients do meanwhile: messages go round, each is checked."""
 
 import threading
-import time
 
 from quire.client import AckMode, Queue
 from quire.client.sync import Consumer, Producer, connect
+from tests.acceptance.hostile.peer import SECONDS
 
 PAUSE = 0.005
 """How long it rests between two messages, in seconds: it is to notice trouble, not to make any."""
@@ -19,12 +19,10 @@ class Traffic:
 
     Attributes:
         rounds: how many messages went round.
-        longest: the longest that one took, in seconds.
     """
 
     def __init__(self, url: str, queue: str) -> None:
         self.rounds = 0
-        self.longest = 0.0
         self._url = url
         self._queue = Queue(queue)
         self._error: BaseException | None = None
@@ -52,15 +50,13 @@ class Traffic:
             self._round(producer, consumer)
 
     def _round(self, producer: Producer, consumer: Consumer) -> None:
-        started = time.monotonic()
         body = b"%d" % self.rounds
         producer.send(body)
-        message = consumer.receive(30.0)
+        message = consumer.receive(SECONDS)
         assert message is not None, f"message {self.rounds} did not come back"
         assert (message.body, message.redelivered) == (body, False)
         message.acknowledge()
         self.rounds += 1
-        self.longest = max(self.longest, time.monotonic() - started)
 
     def end(self) -> None:
         """End it, after one more message.

@@ -53,7 +53,7 @@ def _(right: Method) -> Method:
     return page_in
 
 
-@_bug("a release wakes nobody", MemoryUsage, "wake", first=200)
+@_bug("a release wakes nobody", MemoryUsage, "wake", first=212)
 def _(right: Method) -> Method:
     return lambda self, *arguments: None
 
@@ -84,7 +84,7 @@ def _(right: Method) -> Method:
     return confirm
 
 
-@_bug("the dispatch mark is not written ahead", DispatchMark, "reach")
+@_bug("the dispatch mark is not written ahead", DispatchMark, "reach", first=14)
 def _(right: Method) -> Method:
     def reach(self: DispatchMark, sequence: int, window: int) -> bool:
         wants: bool = right(self, sequence, window)
@@ -103,7 +103,7 @@ def _(right: Method) -> Method:
     return commit_failed
 
 
-@_bug("a numbered send counts as taken though its commit failed", ProducerIds, "failed")
+@_bug("a numbered send counts as taken though its commit failed", ProducerIds, "failed", first=48)
 def _(right: Method) -> Method:
     return lambda self, batch, following: None
 
@@ -117,7 +117,7 @@ def _(right: Method) -> Method:
     return take
 
 
-@_bug("dead letters are not sent again when their commit fails", Queue, "transfer", first=300)
+@_bug("dead letters are not sent again when their commit fails", Queue, "transfer", first=311)
 def _(right: Method) -> Method:
     def transfer(self: Queue, *arguments: Any) -> Message:
         message: Message = right(self, *arguments)
@@ -127,7 +127,7 @@ def _(right: Method) -> Method:
     return transfer
 
 
-@_bug("acknowledgements of a transaction are done at once", Transaction, "acknowledge")
+@_bug("acknowledgements of a transaction are done at once", Transaction, "acknowledge", first=80)
 def _(right: Method) -> Method:
     def acknowledge(self: Transaction, subscription: Subscription, sequences: list[int]) -> None:
         subscription.source.acknowledge(subscription.take(sequences))
@@ -158,7 +158,7 @@ def _(right: Method) -> Method:
     return recall
 
 
-@_bug("the position moves before a read that fails", QueueCursor, "_read")
+@_bug("the position moves before a read that fails", QueueCursor, "_read", first=22)
 def _(right: Method) -> Method:
     def read(self: QueueCursor, budget: int) -> Iterator[Message]:
         before, self.position = self.position, self.position + 1
@@ -182,7 +182,7 @@ def _(right: Method) -> Method:
     return redeliver
 
 
-@_bug("returned messages go behind later ones", QueueLane, "come_back")
+@_bug("returned messages go behind later ones", QueueLane, "come_back", first=46)
 def _(right: Method) -> Method:
     def come_back(self: QueueLane, messages: list[Message]) -> None:
         self.cursor.window.extend(messages)
@@ -190,7 +190,7 @@ def _(right: Method) -> Method:
     return come_back
 
 
-@_bug("delivery states are not stored", QueuePart, "write")
+@_bug("delivery states are not stored", QueuePart, "write", first=23)
 def _(right: Method) -> Method:
     def write(self: QueuePart, *arguments: Any) -> None:
         self.deliveries.clear()
@@ -199,7 +199,7 @@ def _(right: Method) -> Method:
     return write
 
 
-@_bug("a queue is read before what was settled is known to the store", Queue, "_rest")
+@_bug("a queue is read before what was settled is known to the store", Queue, "_rest", first=38)
 def _(right: Method) -> Method:
     def rest(self: Queue) -> None:
         right(self)
@@ -231,12 +231,12 @@ def _(right: Method) -> Method:
     return lambda self, policy: self._subscriptions
 
 
-@_bug("a message group goes to whoever is free", MessageGroups, "bound_to")
+@_bug("a message group goes to whoever is free", MessageGroups, "bound_to", first=34)
 def _(right: Method) -> Method:
     return lambda self, name: None
 
 
-@_bug("a new consumer does not get what was parked before it came", QueueLane, "rewind")
+@_bug("a new consumer does not get what was parked before it came", QueueLane, "rewind", first=23)
 def _(right: Method) -> Method:
     return lambda self, out: None
 
@@ -244,16 +244,16 @@ def _(right: Method) -> Method:
 # A clock that is set.
 
 
-@_bug("delays go by the time of day", WallClock, "steady_ms")
+@_bug("delays go by the time of day", WallClock, "steady_ms", first=57)
 def _(right: Method) -> Method:
     return lambda self: self._clock.now_ms()
 
 
-@_bug("when a delay began is not stored", Core, "note_delay", first=3000)
+@_bug("when a delay began is not stored", Core, "note_delay", first=3081)
 def _(right: Method) -> Method:
     return lambda self: None
 
 
-@_bug("messages expire by a clock that was set a moment ago", WallClock, "past_ms")
+@_bug("messages expire by a clock that was set a moment ago", WallClock, "past_ms", first=169)
 def _(right: Method) -> Method:
     return lambda self: self._clock.now_ms()

@@ -46,12 +46,12 @@ def _(right: Method) -> Method:
     return lambda self: None
 
 
-@_bug("what the selector does not match is passed over and not finished", LaneSubscription, "_pass_over")
+@_bug("what the selector does not match is passed over and not finished", LaneSubscription, "_pass_over", first=13)
 def _(right: Method) -> Method:
     return lambda self, stored, wanted: None
 
 
-@_bug("a late acknowledgement counts, and its retry is not cancelled", RetryQueue, "_cancel", first=180)
+@_bug("a late acknowledgement counts, and its retry is not cancelled", RetryQueue, "_cancel", first=192)
 def _(right: Method) -> Method:
     return lambda self, retry: True
 
@@ -59,7 +59,7 @@ def _(right: Method) -> Method:
 # What comes back.
 
 
-@_bug("a message that failed is finished, and its retry is lost", RetryQueue, "relocate")
+@_bug("a message that failed is finished, and its retry is lost", RetryQueue, "relocate", first=15)
 def _(right: Method) -> Method:
     return lambda self, lane, message, state: None
 
@@ -73,7 +73,7 @@ def _(right: Method) -> Method:
     return fill
 
 
-@_bug("a retry does not wait for its time", RetryQueue, "relocate")
+@_bug("a retry does not wait for its time", RetryQueue, "relocate", first=15)
 def _(right: Method) -> Method:
     def relocate(self: RetryQueue, lane: int, message: Message, state: Delivery) -> None:
         right(self, lane, message, state._replace(not_before=0))
@@ -107,7 +107,7 @@ def _(right: Method) -> Method:
 # Reads that fail.
 
 
-@_bug("a group that is moved takes messages from its members before it has read all", Group, "restart", first=230)
+@_bug("a group that is moved takes messages from its members before it has read all", Group, "restart", first=240)
 def _(right: Method) -> Method:
     def restart(self: Group, places: Any) -> None:
         for member in self.members.values():
@@ -131,12 +131,12 @@ def _(right: Method) -> Method:
 # Leases.
 
 
-@_bug("a lease ends early", GroupMember, "extend")
+@_bug("a lease ends early", GroupMember, "extend", first=34)
 def _(right: Method) -> Method:
     return lambda self, child, messages, seconds: right(self, child, messages, seconds * 0.7)
 
 
-@_bug("of a member's leases only the first one ends", Leases, "_look_at")
+@_bug("of a member's leases only the first one ends", Leases, "_look_at", first=66)
 def _(right: Method) -> Method:
     def look_at(self: Leases[MemberSubscription], consumer: MemberSubscription, now: float) -> None:
         right(self, consumer, now)
@@ -162,7 +162,7 @@ def _(right: Method) -> Method:
     return lambda self, id: self.leave(id)
 
 
-@_bug("what a member says it holds is delivered again", GroupPartition, "hold")
+@_bug("what a member says it holds is delivered again", GroupPartition, "hold", first=32)
 def _(right: Method) -> Method:
     return lambda self, consumer, sequences: []
 

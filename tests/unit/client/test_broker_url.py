@@ -55,6 +55,7 @@ def test_failover_with_options_of_every_kind() -> None:
     ("tcp://h?wireFormat.tightEncoding=true", r"wireFormat\.tightEncodingEnabled"),
     ("failover:(tcp://h)?maxReconectAttempts=1", "maxReconnectAttempts"),
     ("failover:(tcp://h?jms.useAsyncSend=true)", "jms.useAsyncSend"),
+    ("tcp://h?jms.redeliveryPolicy.maximumRedeliveries=-2", "give a whole number, at least -1"),
     ("tcp://h?jms.useAsyncSend=yes", "give true or false"), ("tcp://h?jms.sendTimeout=1s", "a whole number"),
     ("tcp://h?jms.sendTimeout=1&jms.sendTimeout=2", "each one once"), ("tcp://h?x", "NAME=VALUE"),
     ("http://h", "tcp://HOST:PORT"), ("tcp://h:70000", "not a number up to 65535"), ("tcp://", "tcp://HOST:PORT"),

@@ -187,6 +187,17 @@ def test_what_is_not_taken_gets_no_more_than_the_window() -> None:
     assert not slow.is_full
 
 
+def test_what_was_under_way_when_it_was_closed_makes_room_once() -> None:
+    pair = Pair()
+    client, _ = pair.open()
+    client.write(b"c" * WINDOW)
+    pair.run()
+    ((at_owner, _),) = pair.accepted
+    at_owner.close()
+    at_owner.taken(WINDOW)  # whoever had it in hand says so afterwards
+    assert at_owner.unread == 0
+
+
 def test_large_writes_of_two_take_turns() -> None:
     pair = Pair()
     first, _ = pair.open()

@@ -109,6 +109,13 @@ def test_a_whole_request_has_no_limit_and_half_of_the_next_one_has(monkeypatch: 
         assert [limit.cancelled() for limit in limits] == [True]
         connection.data_received(REQUEST[:-2])
         assert [limit.cancelled() for limit in limits] == [True, False]
+        both, wire = server.connect()
+        both.data_received(REQUEST + REQUEST[:-2])
+        assert [limit.cancelled() for limit in limits[2:]] == [True]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert b"200 OK" in wire.written
+        assert [limit.cancelled() for limit in limits[2:]] == [True, False]
 
     timed(monkeypatch, wait)
 

@@ -1,12 +1,15 @@
 """The description of resources: what follows from a row without a second list of it."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from quire.cli.output import columns_of as cli_columns
+from quire.console.tables import columns_of
 from quire.http.app import ENDPOINTS
 from quire.http.cluster_router import summed
+from quire.management.tables import Reader
 from quire.resources import (
     FACT,
     LINE,
@@ -45,6 +48,23 @@ def test_a_list_is_sorted_by_every_field_that_says_so(api: Api, list_: str, kind
     assert words
     for word in words:
         assert api.call("GET", f"/{list_}?sort=-{word}").status_code == 200, word
+
+
+def test_what_is_unknown_sorts_before_what_is_known() -> None:
+    retries = Reader(ConsumerGroupStatus).columns["retries"]
+    groups = [SimpleNamespace(retries=count) for count in (3, None, 0)]
+    assert [group.retries for group in sorted(groups, key=retries)] == [None, 0, 3]
+
+
+def test_the_console_lists_what_is_shown_at_first_and_then_what_users_may_add() -> None:
+    columns = columns_of(QueueStatus, {"name": lambda _: None}, state=lambda _: ("ready", "good"))
+    assert [column.label for column in columns[:3]] == ["Queue", "State", "Messages"]
+    assert [column.name for column in columns if not column.is_shown] == [
+        field.sort or field.name for field in shown_at(QueueStatus, MORE)
+    ]
+    assert {column.name for column in columns if column.sorts} <= {
+        "name", *[field.sort for field in fields(QueueStatus).values()]
+    }  # fmt: skip
 
 
 def test_every_field_that_is_shown_is_in_the_answer(api: Api) -> None:

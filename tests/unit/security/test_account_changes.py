@@ -13,6 +13,7 @@ from quire.errors import (
     InvalidArgument,
     InvalidSettings,
     LimitExceeded,
+    NotAuthenticated,
     QuireError,
     StoreUnreachable,
     UnknownRule,
@@ -20,7 +21,7 @@ from quire.errors import (
     UnknownUser,
     UserExists,
 )
-from quire.security import Access, Action, Credentials, Origin, Principal
+from quire.security import Access, Action, Credentials, Origin, Permission, Principal
 from quire.security import accounts as accounts_module
 from quire.security.accounts import load_state, user_of
 from quire.settings import Settings
@@ -154,6 +155,31 @@ def test_another_password_ends_what_the_console_got_and_says_how_many_tokens_sta
     assert [login.ended is not None for login in logins] == [True, False, False]
     assert changes.make("set_password", "alice", hash_of("new")).code == IllegalState.code
     assert changes.make("set_password", "nobody", hash_of("new")).code == UnknownUser.code
+
+
+def test_another_password_in_the_file_ends_what_the_console_got_and_it_stays_so_after_a_start(tmp_path: Path) -> None:
+    changes = changes_of(tmp_path)
+    shown = [changes.make("add_token", "alice", 60.0, None, text)[1] for text in ("console", "for a program")]
+    logins = [accepted(changes.rig.show(Credentials(token=secret))) for secret in shown]
+    changed = secured([user("alice") | {"password_hash": hash_of("new")}], data=tmp_path)
+    changes.rig.security.reload(changed)
+    assert [login.ended is not None for login in logins] == [True, False]
+    again = Rig(changed)
+    again.security.load()
+    assert isinstance(again.show(Credentials(token=shown[0])), NotAuthenticated)
+    assert accepted(again.show(Credentials(token=shown[1]))).principal.name == "alice"
+    changes.make("add_token", "alice", 60.0, None, "")
+    assert sorted(token.text for token in changes.rig.security.accounts.state.tokens.values()) == ["", "for a program"]
+
+
+def test_other_roles_in_the_file_hold_for_what_the_console_got(tmp_path: Path) -> None:
+    changes = changes_of(tmp_path)
+    login = accepted(changes.rig.show(Credentials(token=changes.make("add_token", "alice", 60.0, None, "console")[1])))
+    assert login.may(Permission.ADMINISTER)
+    changes.rig.security.reload(secured([user("alice", "monitor")], data=tmp_path))
+    assert login.ended is None
+    assert login.principal.roles == {"monitor"}
+    assert not login.may(Permission.ADMINISTER)
 
 
 TOKENS = [("bob", "console"), ("bob", "for a program"), ("alice", "console")]

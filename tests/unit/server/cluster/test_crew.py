@@ -216,8 +216,11 @@ def test_without_a_shard_a_front_serves_clients_and_is_started_again(serving: Se
 
 def test_a_shard_that_is_waited_for_in_vain_is_left_at_once_although_the_last_one_waits_for_a_front(seen: Seen) -> None:
     seen.run(0)
+    seen.look()
     seen.brokers["berlin"] = broker("berlin", 0, 1, 2)
-    seen.rows = {shard: ShardRow(shard, "berlin", 2, "b", "b", 1, 0.0, "berlin") for shard in range(3)}
+    seen.rows[0] = seen.rows[0]._replace(preferred="berlin")
+    for shard in (1, 2):
+        seen.rows[shard] = ShardRow(shard, "berlin", 2, "b", "b", 1, 0.0, "berlin")
     seen.crew.ended(seen.of(FRONT))
     seen.look()
     assert [seen.of(shard).is_stopped for shard in range(3)] == [False, True, True]
