@@ -24,7 +24,7 @@ from quire.errors import LimitExceeded, ProtocolViolation, QuireError, ShardMove
 from quire.message import Message
 from quire.security import Access
 from quire.server.cluster.shard_transactions import ShardTransactions
-from quire.server.connected_door import OF_THE_BROKER, OUTPUT_LIMIT, ConnectedDoor, MakesSession
+from quire.server.connected_door import OUTPUT_LIMIT, ConnectedDoor, MakesSession
 from quire.server.connection import Connection
 from quire.server.protocol_doors import ProtocolDoors
 from quire.sessions.base import (
@@ -46,7 +46,7 @@ from quire.sessions.base import (
     What,
 )
 from quire.sessions.rights import Gate, Guard
-from quire.sessions.session import LocalSession
+from quire.sessions.session import OF_THE_BROKER, LocalSession
 
 MOST_WAITING = 64
 """With more verbs than this waiting behind one that is held, nothing more is read."""
