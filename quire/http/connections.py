@@ -23,7 +23,7 @@ from quire.management.blocked import Waits, consumer
 from quire.management.schedule import SchedulePage
 from quire.management.tables import Table
 from quire.resources import ConnectedConsumer, Connection, Prepared
-from quire.server.protocol_doors import Connected
+from quire.server.connected_door import ConnectedDoor
 
 MOST_SHOWN = 100  # how many destinations of a connection are named: a wildcard may match thousands
 
@@ -31,11 +31,11 @@ MOST_SHOWN = 100  # how many destinations of a connection are named: a wildcard 
 class _Consuming(NamedTuple):
     """A subscription, and whose it is."""
 
-    session: Connected
+    session: ConnectedDoor
     subscription: Subscription
 
 
-def _connection(call: Call, session: Connected) -> Connection:
+def _connection(call: Call, session: ConnectedDoor) -> Connection:
     subscriptions = session.subscriptions.values()
     now = call.service.clock.now_ms()
     return Connection(
@@ -46,11 +46,11 @@ def _connection(call: Call, session: Connected) -> Connection:
     )  # fmt: skip
 
 
-def _in_flight(session: Connected) -> int:
+def _in_flight(session: ConnectedDoor) -> int:
     return sum([len(subscription.in_flight) for subscription in session.subscriptions.values()])
 
 
-def _connections(call: Call) -> Table[Connected]:
+def _connections(call: Call) -> Table[ConnectedDoor]:
     return Table(
         lambda: list(call.service.connections.values()), lambda s: f"{s.name} {s.client_id or ''}",
         {

@@ -9,8 +9,9 @@ from typing import cast
 
 from quire.broker.broker import Broker
 from quire.errors import BrokerStopping, QuireError, TooManyConnections
+from quire.server.connected_door import ConnectedDoor
 from quire.server.entrance.visitor import Visitor
-from quire.server.protocol_doors import Connected, ProtocolDoors
+from quire.server.protocol_doors import ProtocolDoors
 
 WRITE_HIGH_WATER = 512 * 1024
 """With more output than this waiting in a connection, nothing is dispatched to it and nothing read from it."""
@@ -32,7 +33,7 @@ class ClientTransport(asyncio.Protocol):
     """
 
     def __init__(
-        self, broker: Broker, doors: ProtocolDoors, connections: "dict[ClientTransport, Connected]",
+        self, broker: Broker, doors: ProtocolDoors, connections: "dict[ClientTransport, ConnectedDoor]",
         visitor: Visitor,
     ) -> None:  # fmt: skip
         self.peer = ""
@@ -42,7 +43,7 @@ class ClientTransport(asyncio.Protocol):
         self._core = broker.core
         self._connections = connections
         self._transport: asyncio.Transport
-        self._session: Connected | None = None
+        self._session: ConnectedDoor | None = None
         self._not_reading: set[str] = set()
         self._closing = False
 

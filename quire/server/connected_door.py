@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
-from quire.errors import BrokerStopping, LimitExceeded, QuireError, ShardMoved, ShardUnavailable
+from quire.errors import LimitExceeded, QuireError
 from quire.security import Access, Credentials, Origin
 from quire.server.connection import Connection
 from quire.server.heart_beat import HeartBeat
 from quire.sessions.base import Door, Leaving, LeavingKind, Session
 from quire.sessions.rights import Gate, Guard
+from quire.sessions.session import OF_THE_BROKER
 
 OUTPUT_LIMIT = 256 * 1024
 """With more output than this gathered, nothing more is dispatched to the connection until it is written."""
@@ -23,9 +24,6 @@ decoder, and after each piece of input that is more than a plain send or acknowl
 
 EARLY_LIMIT = 16 * 1024
 """How many bytes a client may send before it is logged in: a login has a token of some kilobytes at most."""
-
-OF_THE_BROKER = frozenset([error.code for error in (BrokerStopping, ShardMoved, ShardUnavailable)])
-"""Errors by which a connection ends whose client has done nothing."""
 
 LARGE = 1 << 20
 """Pieces of output with more bytes than this are written by themselves."""

@@ -4,11 +4,7 @@ from abc import ABC, abstractmethod
 
 from quire.errors import QuireError
 from quire.server.connected_door import ConnectedDoor
-from quire.server.connected_session import ConnectedSession
 from quire.server.connection import Connection
-
-Connected = ConnectedDoor | ConnectedSession
-"""The broker's half of a client's connection."""
 
 
 class ProtocolDoors(ABC):
@@ -33,7 +29,7 @@ class ProtocolDoors(ABC):
         self.away: QuireError | None = None
 
     @abstractmethod
-    def session(self, connection: Connection) -> Connected:
+    def session(self, connection: Connection) -> ConnectedDoor:
         """The session of a new connection."""
 
     @abstractmethod

@@ -24,6 +24,7 @@ from quire.security import Security
 from quire.server.background_thread import BackgroundThread
 from quire.server.backups import Backups
 from quire.server.client_transport import ClientTransport
+from quire.server.connected_door import ConnectedDoor
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.entrance import Door, Entrance, Lobby
 from quire.server.entrance.tls_contexts import TlsContexts
@@ -32,8 +33,8 @@ from quire.server.garbage import GarbageCollection
 from quire.server.lease_watch import LeaseWatch
 from quire.server.listener import BACKLOG, address_of, listen
 from quire.server.openwire.openwire_door import OpenWireDoors
-from quire.server.protocol_doors import Connected, ProtocolDoors
-from quire.server.stomp.stomp_doors import StompDoors
+from quire.server.protocol_doors import ProtocolDoors
+from quire.server.stomp.stomp_door import StompDoors
 from quire.server.store_lock import StoreLock
 from quire.server.ticker import Ticker
 from quire.sessions.rights import Gate
@@ -123,7 +124,7 @@ class Service:
         self.store_url = shown(store.url)
         self.clock = clock or SystemClock()
         self.scheduler = Scheduler(self.clock)
-        self.connections: dict[ClientTransport, Connected] = {}
+        self.connections: dict[ClientTransport, ConnectedDoor] = {}
         self.ticker = Ticker(self.scheduler, self.clock)
         self.backups = Backups(settings.backup, store.url, self.clock, self.scheduler)
         self._doors: list[ProtocolDoors] = []
@@ -239,10 +240,8 @@ class Service:
     def _made_doors(self) -> list[ProtocolDoors]:
         if self._member is not None:
             return self._member.doors(self)
-        return [
-            StompDoors(self.broker, self.gate),
-            OpenWireDoors(self.broker, self.gate, partial(LocalSession, self.broker)),
-        ]
+        session_of = partial(LocalSession, self.broker)
+        return [StompDoors(self.broker, self.gate, session_of), OpenWireDoors(self.broker, self.gate, session_of)]
 
     async def _serve(self, doors: ProtocolDoors, listener: socket.socket) -> asyncio.Server:
         door = Door(

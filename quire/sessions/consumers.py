@@ -420,7 +420,8 @@ class PatternConsumer(LocalConsumer):
 
     def leave(self, cause: str, *, lost: bool, seen: Seen = UNKNOWN, awaited: bool = False) -> None:
         """It goes: its parts are entered no more, and go in steps."""
-        self._token = None
+        token, self._token = self._token, None
+        self._session.confirm(token)  # its client has asked for it, and does not wait for more of it
         for child in self.whole.children.values():
             self._session.remove(child)
             if seen.is_known and seen.last is None and isinstance(child.source, LaneDispatch):  # of its lane alone

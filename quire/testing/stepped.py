@@ -30,11 +30,10 @@ from quire.protocols.stomp.frames import SERVER_COMMANDS
 from quire.protocols.stomp.versions import Version
 from quire.scheduler import Scheduler
 from quire.security import Security
-from quire.server.connected_door import MakesSession
+from quire.server.connected_door import ConnectedDoor, MakesSession
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.visitor import Visitor
-from quire.server.protocol_doors import Connected
-from quire.server.stomp.stomp_session import StompSession
+from quire.server.stomp.stomp_door import StompDoor
 from quire.sessions.rights import Gate
 from quire.sessions.session import LocalSession
 from quire.settings import LimitSettings, Settings
@@ -314,7 +313,7 @@ class SteppedBroker:
         )  # fmt: skip
         self.writer = self.broker.turns.writer = SteppedWriter(self.store)
         self.session_of: MakesSession = partial(LocalSession, self.broker)
-        self.sessions: dict[Any, Connected] = {}
+        self.sessions: dict[Any, ConnectedDoor] = {}
         dead_letters = dead_letter_names(self.settings.policies)
         inline = Inline()
         self.security = Security(self.settings, self.clock, self.scheduler, inline, inline, inline, dead_letters)
@@ -325,9 +324,9 @@ class SteppedBroker:
 
     # Clients.
 
-    def new_session(self, connection: RecordingConnection) -> StompSession:
+    def new_session(self, connection: RecordingConnection) -> StompDoor:
         """The broker's half of a new client."""
-        return StompSession(self.broker, self.gate, connection)
+        return StompDoor(self.broker, self.gate, connection, self.session_of)
 
     def connect(self, version: str = "1.2", headers: Mapping[str, str] | None = None) -> SteppedClient:
         """A client that has connected, with a version and further headers of its CONNECT frame."""

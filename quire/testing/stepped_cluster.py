@@ -24,14 +24,13 @@ from quire.errors import BrokerStopping, ShardMoved
 from quire.server.cluster.cluster_session import makes_cluster_session
 from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.links import Links
-from quire.server.cluster.relay_session import RelaySession
 from quire.server.cluster.shard_transactions import ShardTransactions
-from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
 from quire.server.cluster.verb_door import VerbDoors
 from quire.server.cluster.virtual_clients import VirtualClients
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.visitor import Visitor
 from quire.server.protocol_doors import ProtocolDoors
+from quire.server.stomp.stomp_door import StompDoor, StompDoors
 from quire.sessions.session import LocalSession
 from quire.settings import LimitSettings, Settings
 from quire.store.base import Store
@@ -129,9 +128,8 @@ class SteppedShard(SteppedBroker):
         self.links = Links(self.cluster_map, SECRET, self.broker.core, cluster.connect_link)
         shared = self.shared = ShardTransactions(self.broker, self.links)
         self.session_of = makes_cluster_session(self.broker, self.gate, self.links, shared)
-        self.entry_doors = StompEntryDoors(self.broker, self.gate, self.links, shared)
+        self.entry_doors = StompDoors(self.broker, self.gate, self.session_of)
         self.owner_doors: dict[str, ProtocolDoors] = {
-            "stomp": StompOwnerDoors(self.broker, self.gate, self.links, shared),
             "verbs": VerbDoors(self.broker, self.gate, partial(LocalSession, self.broker), self.cluster_map, shared),
         }
         self.admission = Admission(LimitSettings())
@@ -149,7 +147,7 @@ class SteppedShard(SteppedBroker):
         self.broker.destinations.moved()
         self.gate.look_again()
 
-    def new_session(self, connection: RecordingConnection) -> RelaySession:
+    def new_session(self, connection: RecordingConnection) -> StompDoor:
         """The broker's half of a new client."""
         return self.entry_doors.session(connection)
 

@@ -17,7 +17,7 @@ STEPS = {
     "quire.broker.queues.lane.RECALL_LIMIT": 2,
     "quire.cursors.queue_cursor.PAGE_LIMIT": 3,
     "quire.cursors.queue_cursor.WINDOW_LIMIT": 12,
-    "quire.server.stomp.stomp_session.OUTPUT_LIMIT": 2000,
+    "quire.server.stomp.stomp_door.OUTPUT_LIMIT": 2000,
     "quire.broker.queues.shared_lane.HOLES_LIMIT": HOLES,
     "quire.broker.queues.shared_lane.SCAN_LIMIT": 4,
     "quire.broker.queues.shared_lane.EARLY_HOLES": 3,

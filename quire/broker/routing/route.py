@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from quire.broker.core.core import Target
 from quire.broker.dead_letter import LETTER_HEADERS
 from quire.broker.routing.routing import Routing
-from quire.broker.routing.temporary import REPLY_TO, OwnTemporaries
 from quire.broker.schedule import SENDER, ScheduledSend, Timing
 from quire.broker.streams.partition import Partition
 from quire.broker.streams.stream import Rotation, Stream
@@ -48,15 +47,12 @@ class Route:
     )  # fmt: skip
 
     def __init__(
-        self, target: Target, destination: str, headers: Mapping[str, str], temporaries: OwnTemporaries | None,
-        dropped: frozenset[str], sender: str,
+        self, target: Target, destination: str, headers: Mapping[str, str], sender: str
     ) -> None:  # fmt: skip
-        stored = {name: value for name, value in headers.items() if name not in dropped}
+        stored = {name: value for name, value in headers.items() if name not in NOT_STORED}
         if sender and isinstance(target, ScheduledSend):
             target.check_room(sender)
             stored[SENDER] = sender
-        if temporaries is not None and REPLY_TO in stored:
-            stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
         self.destination = destination
         self.target = target
         self.lines = header_lines(stored) + b"\n"
@@ -66,34 +62,32 @@ class Route:
         self.persistent = headers.get("persistent", "true").strip().lower() != "false" and not temporary
         self.stored = self.persistent or isinstance(target, ScheduledSend | Rotation | Partition)
         self.transaction = headers.get("transaction")
-        self.producer = headers.get("producer-id")
-        self.producer_sequence = 0
-        if self.producer is not None:
-            if len(self.producer) > MAX_PRODUCER_ID:
-                raise InvalidHeader(f"producer-id is longer than {MAX_PRODUCER_ID} characters", header="producer-id")
-            if "producer-sequence" not in headers:
-                raise InvalidHeader("producer-id needs producer-sequence, a number", header="producer-sequence")
-            self.producer_sequence = whole_number(headers, "producer-sequence", 0, 1, 1 << 62)
+        self.producer, self.producer_sequence = read_producer(headers)
 
 
-def route_of(
-    routing: Routing, headers: Mapping[str, str], temporaries: OwnTemporaries | None = None,
-    dropped: frozenset[str] = NOT_STORED, sender: str = "",
-) -> Route:  # fmt: skip
+def route_of(routing: Routing, headers: Mapping[str, str], sender: str = "") -> Route:
     """Understand the headers of a send; its destination is created if it is not there.
 
     Args:
-        temporaries: the connection's temporary destinations; None without one.
-        dropped: the headers that are not stored.
         sender: who sends it (``Accounts.remembered``), for what is sent later; empty if there are no users.
     """
     destination = headers["destination"]
-    if temporaries is not None:
-        destination = temporaries.remote_text(destination)
     target = routing.scheduled(destination, Timing.of(headers), grouped="JMSXGroupID" in headers)
     if isinstance(target, Stream):
         target = target.route(headers)
-    return Route(target, destination, headers, temporaries, dropped, sender)
+    return Route(target, destination, headers, sender)
+
+
+def read_producer(headers: Mapping[str, str]) -> tuple[str | None, int]:
+    """The id of the producer that numbers its sends, None if it does not, and the number of this one."""
+    producer = headers.get("producer-id")
+    if producer is None:
+        return None, 0
+    if len(producer) > MAX_PRODUCER_ID:
+        raise InvalidHeader(f"producer-id is longer than {MAX_PRODUCER_ID} characters", header="producer-id")
+    if "producer-sequence" not in headers:
+        raise InvalidHeader("producer-id needs producer-sequence, a number", header="producer-sequence")
+    return producer, whole_number(headers, "producer-sequence", 0, 1, 1 << 62)
 
 
 def read_priority(headers: Mapping[str, str]) -> int:

@@ -81,6 +81,9 @@ from quire.sessions.session import LocalSession
 PROTOCOL = "verbs"
 """What is spoken on the virtual connections of clients."""
 
+MakesLocalSession = Callable[[Broker, Guard, Door, Iterator[int]], LocalSession]
+"""Makes the session of a client at the own broker; the numbers are those of its parts."""
+
 REJOIN = 1.0
 """After how many seconds it is tried again to subscribe consumers of advisories at shards that were lost."""
 
@@ -161,6 +164,7 @@ class ClusterSession:
         shared: the parts of this process in transactions over several shards.
         access: what the client may do.
         door: what speaks to the client.
+        local: makes the session at the own broker.
 
     Attributes:
         own: the shard of this process; ``FRONT`` for none.
@@ -169,8 +173,9 @@ class ClusterSession:
     """
 
     def __init__(
-        self, broker: Broker, gate: Gate, links: Links, shared: ShardTransactions, access: Access, door: Door
-    ) -> None:
+        self, broker: Broker, gate: Gate, links: Links, shared: ShardTransactions, access: Access, door: Door,
+        local: MakesLocalSession = LocalSession,
+    ) -> None:  # fmt: skip
         self.name = door.name
         self.user = access.principal.name
         self.client_id: str | None = None
@@ -184,7 +189,7 @@ class ClusterSession:
         self._door = door
         self._numbers = count()
         guard = OwnerGuard(gate, access, self._map)
-        self.local = None if self.own == FRONT else LocalSession(broker, guard, self, self._numbers)
+        self.local = None if self.own == FRONT else local(broker, guard, self, self._numbers)
         self._remotes: dict[int, RemoteSession] = {}
         self._used: set[int] = set()  # the other shards that the client has more at than consumers of advisories
         self._who = Opening("")
@@ -821,7 +826,9 @@ class ClusterSession:
         return self._door.has_ended
 
     def deliver(self, part: Part, messages: list[Message], first: bool) -> None:
-        """Write messages."""
+        """Write messages; what is still on its way to a client that has left is not its own any more."""
+        if self._has_left:
+            return
         if self._whole and (known := self._whole.get(part.consumer)) is not None:
             shown = self.parts[part.number]
             assert isinstance(shown, SpreadPart)
@@ -856,6 +863,8 @@ class ClusterSession:
 
     def part_added(self, part: Part) -> None:
         """A consumer has a part more."""
+        if self._has_left:
+            return
         known = self._whole.get(part.consumer)
         if known is None and self._coming is not None:
             self._know(*self._coming, part.consumer)
@@ -895,7 +904,8 @@ class ClusterSession:
 
     def event(self, consumer: Consumer, name: str, headers: dict[str, str]) -> None:
         """Something has happened to a member."""
-        self._door.event(consumer, name, headers)
+        if not self._has_left:
+            self._door.event(consumer, name, headers)
 
     def consumer_ended(self, consumer: Consumer, error: QuireError) -> None:
         """A shard has ended a consumer: the others are told. What has moved a client finds that connects again."""
@@ -964,7 +974,7 @@ class ClusterSession:
         if self._remotes.get(shard) is remote:
             del self._remotes[shard]
         if self._has_left:
-            self._tell_left(asked)
+            self._tell_left(asked, error)
             return
         if shard in self._used:
             self._break_off(error)
@@ -980,11 +990,11 @@ class ClusterSession:
                 token.answered(error)
         self._rejoin_later()
 
-    def _tell_left(self, asked: list[Token]) -> None:
-        """A shard has gone that the client was leaving: it has left."""
+    def _tell_left(self, asked: list[Token], error: QuireError) -> None:
+        """A shard has gone that the client was leaving, and has not done all that the client has said before."""
         for token in asked:
             if type(token) is _Asked:
-                token.answered(None)
+                token.answered(error)
 
     def _break_off(self, error: QuireError) -> None:
         """The session is over at all shards; if the client has done nothing, nothing counts as failed there."""
@@ -1005,7 +1015,7 @@ class ClusterSession:
         if self._rejoining is not None:
             self._rejoining.cancel()
         sessions = self._all()
-        gathering = _Gathering(len(sessions), lambda _: self._door.confirmed([token]))
+        gathering = _Gathering(len(sessions), partial(self._left, token))
         for number, session in enumerate(sessions):
             session.leave(how, None if token is None else _Asked(gathering, number))
         if token is not None and not sessions:
@@ -1013,6 +1023,14 @@ class ClusterSession:
         self._spread.clear()
         self._whole.clear()
         return True
+
+    def _left(self, token: Token, answers: Answers) -> None:
+        """All shards have done what the client has said, or one was lost before."""
+        error = first_error(answers)
+        if error is None:
+            self._door.confirmed([token])
+        else:
+            self._door.ended(error)
 
     def _say_left(self, token: Token) -> bool:
         self._door.confirmed([token])
@@ -1062,7 +1080,7 @@ def _is_advisory(spec: SubscribeSpec) -> bool:
 
 
 def makes_cluster_session(
-    broker: Broker, gate: Gate, links: Links, shared: ShardTransactions
+    broker: Broker, gate: Gate, links: Links, shared: ShardTransactions, local: MakesLocalSession = LocalSession
 ) -> Callable[[Guard, Door], Session]:  # fmt: skip
     """What makes the sessions of clients of a process in a cluster."""
-    return lambda guard, door: ClusterSession(broker, gate, links, shared, guard.access, door)
+    return lambda guard, door: ClusterSession(broker, gate, links, shared, guard.access, door, local)

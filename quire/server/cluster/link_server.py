@@ -16,12 +16,13 @@ from quire.server.cluster.link_connector import LinkConnector
 from quire.server.cluster.link_door import link_door
 from quire.server.cluster.links import Links
 from quire.server.cluster.shard_transactions import ShardTransactions
-from quire.server.cluster.stomp_cluster_doors import StompEntryDoors, StompOwnerDoors
 from quire.server.cluster.verb_door import VerbDoors
 from quire.server.cluster.virtual_clients import VirtualClients
+from quire.server.connected_door import ConnectedDoor
 from quire.server.entrance.entrance import Entrance, Lobby
 from quire.server.openwire.openwire_door import OpenWireDoors
-from quire.server.protocol_doors import Connected, ProtocolDoors
+from quire.server.protocol_doors import ProtocolDoors
+from quire.server.stomp.stomp_door import StompDoors
 from quire.sessions.rights import Gate
 from quire.sessions.session import LocalSession
 from quire.settings import Settings
@@ -39,7 +40,7 @@ class Process(Protocol):
     lobby: Lobby
     clock: Clock
     settings: Settings
-    connections: dict[ClientTransport, Connected]
+    connections: dict[ClientTransport, ConnectedDoor]
 
 
 class LinkServer:
@@ -73,11 +74,12 @@ class LinkServer:
         self._connector = LinkConnector(core.meter, service.settings.tls)
         self.links = Links(self.cluster_map, self._secret, core, self._connector.connect)
         self.shared = ShardTransactions(broker, self.links)
-        own: list[ProtocolDoors] = [StompEntryDoors(broker, service.gate, self.links, self.shared)]
-        makes_session = makes_cluster_session(broker, service.gate, self.links, self.shared)
-        own.append(OpenWireDoors(broker, service.gate, makes_session, self.cluster_map))
+        session_of = makes_cluster_session(broker, service.gate, self.links, self.shared)
+        own: list[ProtocolDoors] = [
+            StompDoors(broker, service.gate, session_of),
+            OpenWireDoors(broker, service.gate, session_of, self.cluster_map),
+        ]
         virtual: dict[str, ProtocolDoors] = {
-            "stomp": StompOwnerDoors(broker, service.gate, self.links, self.shared),
             "verbs": VerbDoors(broker, service.gate, partial(LocalSession, broker), self.cluster_map, self.shared),
         }  # fmt: skip
         self.clients = VirtualClients(

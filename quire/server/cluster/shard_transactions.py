@@ -12,11 +12,7 @@ from quire.broker.transactions.transaction import Transaction
 from quire.errors import ProtocolViolation
 from quire.server.cluster.links import Links
 from quire.server.cluster.outcomes import Outcomes
-from quire.server.connected_session import ConnectedSession
 from quire.sessions.session import LocalSession
-
-PartSession = ConnectedSession | LocalSession
-"""A session that has a part in a transaction over several shards."""
 
 
 class ShardTransactions:
@@ -33,7 +29,7 @@ class ShardTransactions:
         self._broker = broker
         self._map = links.cluster_map
 
-    def step(self, text: str, session: PartSession, transaction: Transaction, then: Callable[[], None]) -> bool:
+    def step(self, text: str, session: LocalSession, transaction: Transaction, then: Callable[[], None]) -> bool:
         """Make a step. What it is about was gathered before (``must_gather``).
 
         Args:
@@ -62,14 +58,14 @@ class ShardTransactions:
         return True
 
     def _prepare(
-        self, xid: Xid, session: PartSession, transaction: Transaction, then: Callable[[], None]
+        self, xid: Xid, session: LocalSession, transaction: Transaction, then: Callable[[], None]
     ) -> None:  # fmt: skip
         self._broker.xa.prepare_part(xid, session, transaction)
         self._broker.core.sent(session)  # if the commit fails the session ends
         self._broker.core.after_commit(_unless_closed(session, then))
 
     def _decide(
-        self, id: SpanningId, participants: list[Participant], session: PartSession, transaction: Transaction,
+        self, id: SpanningId, participants: list[Participant], session: LocalSession, transaction: Transaction,
         then: Callable[[], None],
     ) -> None:  # fmt: skip
         self.decisions.check(id, session)
@@ -78,7 +74,7 @@ class ShardTransactions:
         self.decisions.decide(id, participants, _unless_closed(session, then))
 
 
-def _unless_closed(session: PartSession, then: Callable[[], None]) -> Callable[[], None]:
+def _unless_closed(session: LocalSession, then: Callable[[], None]) -> Callable[[], None]:
     return lambda: None if session.is_closed else then()
 
 

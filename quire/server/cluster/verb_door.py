@@ -24,7 +24,7 @@ from quire.errors import LimitExceeded, ProtocolViolation, QuireError, ShardMove
 from quire.message import Message
 from quire.security import Access
 from quire.server.cluster.shard_transactions import ShardTransactions
-from quire.server.connected_door import OF_THE_BROKER, OUTPUT_LIMIT, ConnectedDoor, MakesSession
+from quire.server.connected_door import OUTPUT_LIMIT, ConnectedDoor, MakesSession
 from quire.server.connection import Connection
 from quire.server.protocol_doors import ProtocolDoors
 from quire.sessions.base import (
@@ -46,7 +46,7 @@ from quire.sessions.base import (
     What,
 )
 from quire.sessions.rights import Gate, Guard
-from quire.sessions.session import LocalSession
+from quire.sessions.session import OF_THE_BROKER, LocalSession
 
 MOST_WAITING = 64
 """With more verbs than this waiting behind one that is held, nothing more is read."""
@@ -126,6 +126,7 @@ class VerbDoor(ConnectedDoor):
         make_session: makes the session of a client that has logged in.
         cluster: says which destinations this shard has.
         shared: the parts of this process in transactions over several shards.
+        by_client_id: all doors of clients with a client id.
     """
 
     protocol = "verbs"
@@ -134,7 +135,7 @@ class VerbDoor(ConnectedDoor):
 
     def __init__(
         self, broker: Broker, gate: Gate, connection: Connection, make_session: MakesSession, cluster: ClusterMap,
-        shared: ShardTransactions,
+        shared: ShardTransactions, by_client_id: dict[str, "VerbDoor"],
     ) -> None:  # fmt: skip
         self._decoder = VerbDecoder()
         super().__init__(broker, gate, connection, self._decoder)
@@ -142,6 +143,7 @@ class VerbDoor(ConnectedDoor):
         self._make_session = make_session
         self._cluster = cluster
         self._shared = shared
+        self._by_client_id = by_client_id
         self._is_stuck = False  # what waits is held, and not only put off
         self._has_sent = False
         self._run: Run | None = None  # the one that is held
@@ -274,6 +276,7 @@ class VerbDoor(ConnectedDoor):
         self._run, self._run_at = None, 0
         if run is None:
             run = verbs.read_run(frame)
+        self.session.takes_input()  # what the run before it has brought may be over a limit
         try:
             route = self._route(frame.ref)
         except ProtocolViolation:
@@ -460,12 +463,23 @@ class VerbDoor(ConnectedDoor):
     # Other verbs.
 
     def _open(self, frame: VerbFrame) -> bool:
+        """The client is there. Another connection of its client id that is here is lost, and has to go.
+
+        Its entry may stand still. What it has comes back now, before this one is given later messages.
+        """
         body = verbs.read_body(frame, verbs.Open)
         try:
-            return self.session.open(body.who, verbs.token_of(body.ask))
+            if not self.session.open(body.who, verbs.token_of(body.ask)):
+                return False
         except QuireError as error:
             self._refuse(body.ask, error)
             return True
+        if body.who.client_id and not body.who.is_made_up:
+            older = self._by_client_id.get(body.who.client_id)
+            self._by_client_id[body.who.client_id] = self
+            if older is not None and not older.session.has_left:
+                older.end(ShardMoved.code)
+        return True
 
     def _temporary(self, frame: VerbFrame) -> bool:
         body = verbs.read_body(frame, verbs.Temporary)
@@ -578,6 +592,12 @@ class VerbDoor(ConnectedDoor):
         except ShardMoved as error:
             self.fail(error)
 
+    def closed(self) -> None:
+        """The connection is gone."""
+        super().closed()
+        if self.client_id is not None and self._by_client_id.get(self.client_id) is self:
+            del self._by_client_id[self.client_id]
+
     def fail(self, error: QuireError) -> None:
         """Tell the entry what went wrong, which tells the client, and close."""
         if not self.is_closed:
@@ -615,7 +635,7 @@ class VerbDoors(ProtocolDoors):
         super().__init__()
         self.max_connections = 1 << 30
         self._make = partial(VerbDoor, broker, gate)
-        self._given = make_session, cluster, shared
+        self._given = make_session, cluster, shared, dict[str, VerbDoor]()
 
     def session(self, connection: Connection) -> VerbDoor:
         """The door of a new virtual connection."""

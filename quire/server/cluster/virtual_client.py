@@ -9,9 +9,9 @@ from quire.errors import QuireError
 from quire.security import Access
 from quire.server.client_transport import ClientTransport
 from quire.server.cluster.verb_door import VerbDoor
-from quire.server.connected_session import ConnectedSession
+from quire.server.connected_door import ConnectedDoor
 from quire.server.entrance.visitor import Visitor
-from quire.server.protocol_doors import Connected, ProtocolDoors
+from quire.server.protocol_doors import ProtocolDoors
 
 JOINED = WINDOW // 2
 """Of what has come and waits, so many bytes are handed on at once: each time the session has its time of a turn."""
@@ -135,7 +135,7 @@ class VirtualClient(ClientTransport):
     """
 
     def __init__(
-        self, broker: Broker, doors: ProtocolDoors, connections: dict[ClientTransport, Connected],
+        self, broker: Broker, doors: ProtocolDoors, connections: dict[ClientTransport, ConnectedDoor],
         visitor: Visitor, connection: VirtualConnection, access: Access,
     ) -> None:  # fmt: skip
         super().__init__(broker, doors, connections, visitor)
@@ -145,7 +145,7 @@ class VirtualClient(ClientTransport):
         doors.open.add(self)
         doors.opened += 1
         self._session = connections[self] = doors.session(self)
-        assert isinstance(self._session, ConnectedSession | VerbDoor)
+        assert isinstance(self._session, VerbDoor)
         self._session.vouch(access)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -14,9 +14,10 @@ from quire.server.client_transport import ClientTransport
 from quire.server.cluster.links import TICK
 from quire.server.cluster.outcomes import PROTOCOL, Outcomes
 from quire.server.cluster.virtual_client import VirtualClient
+from quire.server.connected_door import ConnectedDoor
 from quire.server.entrance.admission import Admission
 from quire.server.entrance.visitor import Visitor
-from quire.server.protocol_doors import Connected, ProtocolDoors
+from quire.server.protocol_doors import ProtocolDoors
 
 MAX_LINKS = 1000
 """How many links other processes may have to this one."""
@@ -35,7 +36,7 @@ class VirtualClients:
 
     def __init__(
         self, broker: Broker, security: Security, admission: Admission, secret: bytes, cluster_map: ClusterMap,
-        doors: Mapping[str, ProtocolDoors], connections: dict[ClientTransport, Connected], outcomes: Outcomes,
+        doors: Mapping[str, ProtocolDoors], connections: dict[ClientTransport, ConnectedDoor], outcomes: Outcomes,
     ) -> None:  # fmt: skip
         self.links: dict[Link, Visitor] = {}
         self._broker = broker

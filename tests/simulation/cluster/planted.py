@@ -1,6 +1,7 @@
 """Bugs of the cluster: two owners, links, relays. Each breaks a promise, and the simulation must see it."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from quire.broker.core.core import Core
@@ -8,14 +9,15 @@ from quire.broker.core.subscription import Session
 from quire.broker.transactions.decisions import Xid
 from quire.cluster.cluster_map import ClusterMap
 from quire.cluster.link import Link
+from quire.cluster.remote_session import RemoteSession
+from quire.cluster.spread_consumer import Covered, SpreadConsumer
+from quire.cluster.verb_frames import Run
 from quire.cluster.virtual_connection import VirtualConnection
-from quire.protocols.stomp.frames import Head
+from quire.server.cluster.cluster_session import ClusterSession
 from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.line_end import LineEnd
 from quire.server.cluster.outcomes import Outcomes
-from quire.server.cluster.relay_session import RelaySession
-from quire.server.cluster.relay_subscriptions import RelaySubscriptions
-from quire.server.cluster.stomp_relay import Outcome, StompRelay
+from quire.sessions.base import Leaving, Settlement, These, Token, Tx, UpTo
 from tests.simulation.bug import Bugs, Method
 from tests.simulation.cluster.shard_database import ShardDatabase, ShardStore
 from tests.simulation.cluster.shard_process import ShardProcess
@@ -97,18 +99,26 @@ def _(right: Method) -> Method:
     return confirm
 
 
-@_bug("the entry confirms what it passes on", RelaySession, "_pass_send")
+@_bug("the entry confirms what it passes on", RemoteSession, "_number_receipts")
 def _(right: Method) -> Method:
-    def pass_send(self: RelaySession, head: Head, receipt: bytes | None, body: bytes | bytearray) -> Outcome:
-        outcome: Outcome = right(self, head, None, body)
-        return Outcome.DONE if outcome is Outcome.PASSED else outcome
+    def number_receipts(self: RemoteSession, run: Run) -> None:
+        tokens = list(self._receipts)
+        self._receipts.clear()
+        self._receipts.places.clear()
+        self._door.confirmed(tokens)
 
-    return pass_send
+    return number_receipts
 
 
-@_bug("a client that disconnects is not waited for at other shards", StompRelay, "must_leave")
+@_bug("a client that disconnects is not waited for at other shards", ClusterSession, "leave")
 def _(right: Method) -> Method:
-    return lambda self, head: False
+    def leave(self: ClusterSession, how: Leaving, token: Token = None) -> bool:
+        right(self, how)
+        if token is not None:
+            self._core.steps.add(partial(self._say_left, token), "a goodbye", stores=False)
+        return True
+
+    return leave
 
 
 # Transactions over several shards.
@@ -146,6 +156,9 @@ def _(right: Method) -> Method:
 # Consumers at several shards.
 
 
-@_bug("a cumulative acknowledgement covers one shard", RelaySubscriptions, "covered")
+@_bug("a cumulative acknowledgement covers one shard", SpreadConsumer, "settled")
 def _(right: Method) -> Method:
-    return lambda self, id, subscription, shard: right(self, id, subscription, shard)[-1:]
+    def settled(self: SpreadConsumer, what: These | UpTo, how: Settlement, tx: Tx | None) -> Covered:
+        return dict(list(right(self, what, how, tx).items())[-1:])
+
+    return settled

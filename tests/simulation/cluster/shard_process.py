@@ -13,9 +13,12 @@ from quire.cluster.view import PinRow
 from quire.destination import Destination
 from quire.errors import BrokerStopping, QuireError
 from quire.server.client_transport import ClientTransport
+from quire.server.cluster.cluster_session import makes_cluster_session
+from quire.server.cluster.verb_door import VerbDoors
 from quire.server.entrance.visitor import Visitor
+from quire.server.stomp.stomp_door import StompDoors
 from quire.settings import Settings
-from tests.simulation.cluster.doors import EntryDoors, OwnerDoors
+from tests.simulation.cluster.doors import telling
 from tests.simulation.cluster.network import LinkEnd, Network
 from tests.simulation.cluster.shard_database import ShardStore
 from tests.simulation.cluster.stepped_shard import DatabaseShard, EntryClient
@@ -90,9 +93,12 @@ class ShardProcess:
         self.scheduler = self.stepped.scheduler
         if isinstance(store, ShardStore):
             self.stepped.broker.core.dispatch.lock = _Lease(store)
-        parts = self.stepped.broker, self.stepped.gate, self.stepped.links, self.stepped.shared
-        self.stepped.entry_doors = EntryDoors(*parts, partial(gave, self.epoch))
-        self.stepped.owner_doors["stomp"] = OwnerDoors(*parts, partial(gave, self.epoch))
+        broker, gate, shared = self.stepped.broker, self.stepped.gate, self.stepped.shared
+        local = telling(partial(gave, self.epoch))
+        session_of = makes_cluster_session(broker, gate, self.stepped.links, shared, local)
+        self.stepped.entry_doors = StompDoors(broker, gate, session_of)
+        verbs = VerbDoors(broker, gate, partial(local, broker), self.stepped.cluster_map, shared)
+        self.stepped.owner_doors["verbs"] = verbs
         network.hosts[address] = self
 
     def __repr__(self) -> str:

@@ -10,6 +10,10 @@ from tests.simulation.rules import Broken, Rule
 AckMode = Literal["client", "client-individual"]
 
 
+MOST = 2.9
+"""So many times its prefetch a consumer of several shards may have: what one of them leaves another may give."""
+
+
 class InFlight:
     """A message that a consumer was given and has not settled."""
 
@@ -28,7 +32,7 @@ class ClusterSubscribed:
     def __init__(self, queue: str, ack: AckMode, prefetch: int, shards: int) -> None:
         self.queue = queue
         self.ack = ack
-        self.prefetch = max(prefetch // shards, 1) * shards if queue == ALL_QUEUES else prefetch
+        self.prefetch = int(MOST * max(prefetch, shards)) if queue == ALL_QUEUES else prefetch
         self.in_flight: dict[ClusterSent, InFlight] = {}
         self.held: dict[ClusterSent, None] = {}
         self._headers = {"activemq.prefetchSize": str(prefetch)}

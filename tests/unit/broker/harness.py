@@ -7,6 +7,7 @@ from typing import Any
 from quire.broker.dead_letter import CAUSE, ORIGIN
 from quire.errors import StoreCorrupt
 from quire.message import Message, header_lines
+from quire.sessions.session import LocalSession
 from quire.settings import Policies, Policy, Settings
 from quire.settings.policy import read_composites, read_policies
 from quire.store.memory import MemoryStore
@@ -134,3 +135,10 @@ def letter(
     lines = header_lines({ORIGIN: origin, CAUSE: "x", **headers})
     stepped.queue(queue).send(core.id_prefix + b"%d\ntimestamp:1\n%b\n%b" % (core.next_message_id(), lines, body))
     stepped.run()
+
+
+def core_session(client: SteppedClient) -> LocalSession:
+    """The session of a client that has connected, as the core has it."""
+    session = client.session.session
+    assert isinstance(session, LocalSession)
+    return session

@@ -210,7 +210,7 @@ def test_bodies_of_messages_that_are_not_acknowledged_are_not_kept() -> None:
         stepped.connect().send("q", b"x" * 10_000)
     stepped.run()
     client = browsing(stepped, "client")
-    (subscription,) = client.session.consumers.subscriptions.values()
+    (subscription,) = client.session.subscriptions.values()
     assert len(client.take("MESSAGE")) == 10 + 1
     assert sum([message.size for message in subscription.in_flight.values()]) < 1000
 

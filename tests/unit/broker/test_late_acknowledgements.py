@@ -270,7 +270,7 @@ def test_as_many_as_the_limit_are_known(already: int) -> None:
 
 def consumer_of(stepped: SteppedBroker) -> Subscription:
     """A consumer of a queue."""
-    return next(iter(consumer(stepped).session.consumers.subscriptions.values()))
+    return next(iter(consumer(stepped).session.subscriptions.values()))
 
 
 def test_a_message_that_never_came_is_unknown_as_before() -> None:

@@ -10,9 +10,10 @@ from quire.broker.queues.lane import QueuePart
 from quire.broker.turns import LINGER, UNHURRIED, CommitPacing
 from quire.clock import ManualClock
 from quire.testing.stepped import SteppedBroker
+from tests.unit.broker.harness import core_session
 
 STEPPED = SteppedBroker()
-A, B, C, D = (STEPPED.connect().session for _ in range(4))
+A, B, C, D = (core_session(STEPPED.connect()) for _ in range(4))
 
 
 @pytest.fixture

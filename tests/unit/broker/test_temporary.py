@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.routing import temporary
 from quire.errors import InvalidDestination
+from quire.sessions import session
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.answering import KINDS, answer, request, send_to, subscribe, subscribed, temporaries
 from tests.unit.broker.harness import bodies, consumer, numbers
@@ -178,7 +178,7 @@ def test_a_temporary_destination_needs_a_name(destination: str) -> None:
 
 
 def test_a_connection_has_a_limited_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(temporary, "MAX_TEMPORARIES", 2)
+    monkeypatch.setattr(session, "MAX_TEMPORARIES", 2)
     stepped = SteppedBroker()
     client = stepped.connect()
     for name in ("a", "b", "a", "c"):

@@ -119,7 +119,7 @@ def test_one_connection_may_end_it_and_begin_it_again() -> None:
     client = subscribed(stepped)
     stepped.run()
     client.frame("UNSUBSCRIBE", {"id": "0"})
-    assert client.session.consumers.subscriptions == {}
+    assert client.session.subscriptions == {}
     client.subscribe("many.>", id="1")
     stepped.run()
     assert client.errors() == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.server.stomp import consumer_table
+from quire.sessions import consumers
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, drain, is_flagged, numbers, settings
 
@@ -198,7 +198,7 @@ def test_when_it_ends_every_queue_has_its_messages_back(leaving: str) -> None:
     send(stepped, "a.3")
     assert receiver.messages() == []
     assert all(not queue.subscriptions for queue in stepped.broker.queues.values())
-    assert receiver.session.consumers.subscriptions == {}
+    assert receiver.session.subscriptions == {}
     assert len(stepped.broker.destinations.created) == 0
     frames = subscribed(stepped, "a.*").take("MESSAGE")
     assert {frame.body: is_flagged(frame) for frame in frames} == {
@@ -307,11 +307,11 @@ def test_what_cannot_be_subscribed_to_is_refused_and_leaves_no_consumer(
 
 
 def test_more_queues_than_a_connection_may_consume_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_table, "MAX_CONSUMERS", 2)
+    monkeypatch.setattr(consumers, "MAX_PARTS", 2)
     stepped = sent("a.1", "a.2", "a.3", "b.1", "b.2")
     first, second = subscribed(stepped, "a.*"), subscribed(stepped, "b.*")
     assert first.errors() == ["limit-exceeded"]
-    assert first.session.consumers.subscriptions == {}
+    assert first.session.subscriptions == {}
     assert all(not stepped.queue(name).subscriptions for name in ("a.1", "a.2", "a.3"))
     assert len(second.messages()) == 2
     producer = stepped.connect()

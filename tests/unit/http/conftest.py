@@ -18,7 +18,7 @@ from quire.server.service import Service
 from quire.store.disk import Disk
 from quire.store.memory import MemoryStore
 from quire.testing.stepped import Inline, SteppedBroker
-from tests.unit.broker.harness import settings
+from tests.unit.broker.harness import core_session, settings
 
 MAX_STEPS = 10_000
 
@@ -73,7 +73,7 @@ class Api:
 def prepare(api: Api, xid: Xid) -> None:
     """Have a prepared transaction that sends a message."""
     broker = api.stepped.broker
-    branch = broker.xa.start(xid, api.stepped.connect().session)
+    branch = broker.xa.start(xid, core_session(api.stepped.connect()))
     route = route_of(broker.routing, {"destination": "/queue/q"})
     branch.transaction.send(route, b"message-id:1\ntimestamp:1\n\n")
     branch.end()

@@ -68,9 +68,9 @@ class Browser:
 
 
 def service_upgrade(api: Api, request: h11.Request, wire: Peer, visitor: Visitor) -> asyncio.Protocol:
-    from quire.server.stomp.stomp_doors import StompDoors
+    from quire.server.stomp.stomp_door import StompDoors
 
-    api.service._stomp = StompDoors(api.stepped.broker, api.stepped.gate)
+    api.service._stomp = StompDoors(api.stepped.broker, api.stepped.gate, api.stepped.session_of)
     application: Application = api.application
     return application.upgrade(request, wire, visitor)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.transactions.decisions import Xid
-from tests.unit.broker.harness import consumer
+from tests.unit.broker.harness import consumer, core_session
 from tests.unit.http.conftest import Api
 from tests.unit.management.managed import browsed
 
@@ -16,7 +16,7 @@ def prepared(api: Api) -> Api:
     api.call("POST", "/queues/q/messages", json={"body": "b", "count": 2})
     client = consumer(api.stepped, prefetchSize="1")
     (subscription,) = api.stepped.queue("q").subscriptions
-    branch = api.stepped.broker.xa.start(XID, client.session)
+    branch = api.stepped.broker.xa.start(XID, core_session(client))
     branch.transaction.acknowledge(subscription, [1])
     branch.end()
     branch.prepare()

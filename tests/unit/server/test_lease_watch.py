@@ -8,7 +8,7 @@ import pytest
 from quire.server.client_transport import ClientTransport
 from quire.server.lease_watch import SEND_AWAY, LeaseWatch
 from quire.server.protocol_doors import ProtocolDoors
-from quire.server.stomp.stomp_doors import StompDoors
+from quire.server.stomp.stomp_door import StompDoors
 from quire.server.store_lock import StoreLock
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled
@@ -32,7 +32,7 @@ class Rig:
         self.lock = StoreLock(stepped.store, "me", "u")
         self.lock.until = stepped.clock.monotonic() + 1
         self.client = Client()
-        self.doors: list[ProtocolDoors] = [StompDoors(stepped.broker, stepped.gate)]
+        self.doors: list[ProtocolDoors] = [StompDoors(stepped.broker, stepped.gate, stepped.session_of)]
         clients = cast(list[ClientTransport], [self.client])
         self.watch = LeaseWatch(self.lock, stepped.broker.core, self.doors, clients, has_standby)
 

@@ -97,7 +97,7 @@ def test_only_connect_may_come_before_the_login() -> None:
     firsts = {
         b"SEND\ndestination:/queue/q\n\n\0": "protocol-violation",
         b"SUBSCRIBE\nid:1\ndestination:/queue/q\n\n\0": "protocol-violation",
-        b"ACK\nid:1\n\n\0": "unknown-message",
+        b"ACK\nid:1\n\n\0": "protocol-violation",
     }
     for first, code in firsts.items():
         client = SteppedClient(stepped, "raw")

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from quire.broker.routing.route import Route, route_of
 from quire.protocols.stomp import similar_heads
 from quire.protocols.stomp.frames import Head
 from quire.protocols.stomp.heads import parse_head
 from quire.protocols.stomp.versions import Version
+from quire.server.stomp.stomp_sends import SendRoute
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer
 
@@ -22,12 +22,12 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         calls.append("head")
         return parse_head(block, version)
 
-    def route(*arguments: Any) -> Route:
+    def route(*arguments: Any) -> SendRoute:
         calls.append("route")
-        return route_of(*arguments)
+        return SendRoute(*arguments)
 
     monkeypatch.setattr("quire.protocols.stomp.decoder.parse_head", parse)
-    monkeypatch.setattr("quire.server.stomp.stomp_sends.route_of", route)
+    monkeypatch.setattr("quire.server.stomp.stomp_sends.SendRoute", route)
     return calls
 
 

@@ -128,7 +128,7 @@ def test_headers_that_mean_nothing_for_a_queue_are_passed_over() -> None:
 
 
 def test_a_connection_has_a_limited_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.stomp.stomp_consumers.MAX_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr("quire.server.stomp.stomp_subscribe.MAX_SUBSCRIPTIONS", 2)
     client = SteppedBroker().connect()
     for id in ("a", "b", "c"):
         subscribe(client, "/queue/q", id)
@@ -148,7 +148,7 @@ def test_two_subscriptions_may_have_the_same_id_and_end_together(destination: st
     client.frame("UNSUBSCRIBE", {"id": "0"})
     stepped.run()
     assert client.errors() == []
-    assert client.session.consumers.subscriptions == {}
+    assert client.session.subscriptions == {}
     assert not stepped.queue("other").subscriptions
 
 
@@ -162,7 +162,7 @@ def test_an_unknown_ack_mode_is_auto_and_said_in_the_log(caplog: pytest.LogCaptu
 
 
 def test_the_selectors_of_a_connection_have_a_limited_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.stomp.stomp_consumers.MAX_SELECTORS", 11)
+    monkeypatch.setattr("quire.sessions.consumers.MAX_SELECTORS", 11)
     client = SteppedBroker().connect()
     for id, length in (("a", 5), ("b", 6)):
         subscribe(client, "/queue/q", id, selector="a = " + "1" * (length - 4))
@@ -210,5 +210,5 @@ def test_a_browser_is_listed_among_the_consumers_of_its_connection_only() -> Non
     stepped = filled(1)
     client = subscribed(stepped, "/queue/q", browser="true")
     assert stepped.queue("q").subscriptions == []
-    (subscription,) = client.session.consumers.subscriptions.values()
+    (subscription,) = client.session.subscriptions.values()
     assert isinstance(subscription.source, Browser)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.server.stomp.message_ids import MAX_SETTLED_IDS
+from quire.server.stomp.stomp_frames import MAX_SETTLED_IDS
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, is_flagged, numbers
 
@@ -120,7 +120,7 @@ def test_message_ids_are_not_kept_for_ever(leaving: str) -> None:
             client.frame("COMMIT", {"transaction": "t"})
         client.frame("UNSUBSCRIBE", {"id": str(turn)})
         stepped.run()
-    assert len(client.session.consumers.table.message_ids) <= MAX_SETTLED_IDS + 300
+    assert len(client.session.message_ids) <= MAX_SETTLED_IDS + 300
 
 
 def test_consumers_of_all_versions_share_a_queue() -> None:

@@ -234,7 +234,7 @@ def test_a_member_that_does_not_ask_is_told_nothing() -> None:
 
 
 def test_a_refused_subscription_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.stomp.consumer_table.MAX_CONSUMERS", 3)
+    monkeypatch.setattr("quire.sessions.consumers.MAX_PARTS", 3)
     rig = StreamRig(partitions=4)
     rig.send("1", partition="0")
     for headers in ({"group": "g"}, {"group": "g", "member": "a"}, {}):
@@ -246,7 +246,7 @@ def test_a_refused_subscription_leaves_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_partitions_that_come_later_count_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.stomp.consumer_table.MAX_CONSUMERS", 10)
+    monkeypatch.setattr("quire.sessions.consumers.MAX_PARTS", 10)
     rig = StreamRig(partitions=4)
     owner = rig.member("a")
     client = rig.stepped.connect()

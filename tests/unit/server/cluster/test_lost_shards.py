@@ -189,7 +189,7 @@ def consumed(kind: str, cluster: SteppedCluster, shard: int) -> dict[str, str]:
     path = {"durable": "topic", "group": "stream"}.get(kind, "queue")
     name = next(name for n in range(1000) if cluster.shard_of(f"{path}://{(name := f'x{n}')}") == shard)
     headers = {"destination": f"/{path}/{name}", "id": f"{kind}-{shard}", "ack": "client-individual"}
-    more = {"durable": {"activemq.subscriptionName": "s"}, "group": {"group": "g", "start": "earliest"}}
+    more = {"durable": {"activemq.subscriptionName": f"s{shard}"}, "group": {"group": "g", "start": "earliest"}}
     return headers | more.get(kind, {})
 
 

@@ -85,7 +85,7 @@ def test_runs_of_acknowledgements_go_to_those_who_gave_the_messages(cluster: Ste
         client.send(queue, b"n")
     cluster.run()
     ids = [message.headers["ack"] for message in client.take("MESSAGE")]
-    assert len({id.partition("~")[0] for id in ids if "~" in id}) == 2
+    assert len({id.partition("-")[2] for id in ids}) == 3
     client.feed(b"".join([f"ACK\nid:{id}\n\n\0".encode() for id in ids]))
     cluster.run()
     assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [0, 0, 0]
@@ -418,14 +418,27 @@ def test_shards_share_the_prefetch_of_a_subscription(cluster: SteppedCluster) ->
             client.send(queue, b"m")
     client.subscribe("a.*", headers={"activemq.prefetchSize": "6"})
     cluster.run()
-    assert len(client.messages()) == 6
+    assert 6 <= len(client.messages()) <= 2.9 * 6  # each begins with its share, and one whose share is full gets more
 
 
-def test_a_subscription_of_several_shards_cannot_pull(cluster: SteppedCluster) -> None:
+def test_a_subscription_of_several_shards_pulls_from_all_of_them(cluster: SteppedCluster) -> None:
+    for shard in range(3):
+        cluster.members[shard].broker.queue("ActiveMQ.DLQ").send(b"message-id:%d\ntimestamp:1\n\nm%d" % (shard, shard))
     client = cluster.connect(0)
     client.subscribe("ActiveMQ.DLQ", headers={"activemq.prefetchSize": "0"})
     cluster.run()
-    assert client.errors() == ["invalid-header"]
+    pulled = []
+    for _ in range(3):
+        client.frame("SEND", {"destination": "/pull/0", "timeout": "-1"})
+        cluster.run()
+        (message,) = client.take("MESSAGE")
+        client.ack(message)
+        pulled.append(message.body)
+    assert sorted(pulled) == [b"m0", b"m1", b"m2"]
+    client.frame("SEND", {"destination": "/pull/0", "timeout": "-1"})
+    cluster.run()
+    (end,) = client.take("MESSAGE")
+    assert end.headers["pull"] == "end"
 
 
 def test_a_shared_dead_letter_queue_is_browsed_with_all_its_parts(cluster: SteppedCluster) -> None:

@@ -61,7 +61,7 @@ def test_what_is_paused_again_keeps_the_rest() -> None:
 def test_clients_that_wait_for_a_shard_go_on_in_steps() -> None:
     cluster = SteppedCluster(2)
     name, clients = cluster.name_at(1), [cluster.connect(0) for _ in range(5)]
-    sessions: list[Any] = [client.session for client in clients]
+    doors: list[Any] = [client.session for client in clients]
     for client in clients:
         client.send(name, b"m")
     cluster.run()
@@ -70,8 +70,8 @@ def test_clients_that_wait_for_a_shard_go_on_in_steps() -> None:
         for _ in range(12):
             client.send(name, b"x" * 100_000)
     cluster.run()
-    assert [session.held for session in sessions] == [True] * 5
-    for session in sessions:
-        session.go_on()
-    assert [session.held for session in sessions] == [True] * 5
+    assert [door.held for door in doors] == [True] * 5
+    for door in doors:
+        door.session.go_on()
+    assert [door.held for door in doors] == [True] * 5
     assert len(cluster.members[0].broker.core.steps.unstored) == 5

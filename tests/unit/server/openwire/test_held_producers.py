@@ -13,7 +13,7 @@ from quire.protocols.openwire.commands import (
 from quire.protocols.openwire.messages import ActiveMQBytesMessage, Message
 from quire.protocols.openwire.primitives import Tag, Typed
 from quire.protocols.openwire.structures import ActiveMQQueue, ProducerId
-from quire.server.connected_session import OUTPUT_LIMIT
+from quire.server.connected_door import OUTPUT_LIMIT
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore, Point, io_error
 from tests.unit.broker.harness import settings
