@@ -16,7 +16,7 @@ from quire.broker.core.subscription import Confirmation, Subscription
 from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.broker.schedule import ScheduledSend
 from quire.broker.streams.stream import PARTITION, Stream
-from quire.broker.transactions.transaction import Transaction
+from quire.broker.transactions.transaction import HeldSend, Transaction
 from quire.destination import MAX_NAME, DestinationKind, is_plain
 from quire.errors import (
     AccessRefused,
@@ -66,17 +66,6 @@ MAX_WAIT_FOR_ID = 1.0
 
 OF_THE_BROKER = frozenset([error.code for error in (BrokerStopping, ShardMoved, ShardUnavailable)])
 """Errors by which a session ends whose client has done nothing."""
-
-
-class _Held:
-    """How a message is sent in a transaction (``quire.broker.transactions.transaction.Sending``)."""
-
-    __slots__ = ("destination", "expiration", "persistent", "priority", "producer", "producer_sequence", "target")
-
-    def __init__(self, route: Route, how: Sending, *, persistent: bool) -> None:
-        self.destination, self.target = route.text, route.target
-        self.expiration, self.priority, self.persistent = how.expiration, how.priority, persistent
-        self.producer, self.producer_sequence = how.producer or None, how.producer_sequence
 
 
 class LocalSession(ConsumingSession):
@@ -239,7 +228,11 @@ class LocalSession(ConsumingSession):
             if transaction is not None:
                 if isinstance(route.target, ScheduledSend):
                     content = route.target.signed(content)
-                transaction.send(_Held(route, how, persistent=persistent), content)
+                held = HeldSend(
+                    route.text, content, how.expiration, how.priority, persistent, how.producer or None,
+                    how.producer_sequence,
+                )  # fmt: skip
+                transaction.send(route.target, held)
             else:
                 core.sent(self)  # with a duplicate too: what it repeats may be in a commit that fails
                 if not how.producer or self.broker.producers.take(how.producer, how.producer_sequence):

@@ -257,28 +257,6 @@ def put_back(source: Source, taken: list[Message]) -> None:
         source.withdrawal.show(taken)
 
 
-class Sending(Protocol):
-    """How a message is sent, as a session understood it: a STOMP ``Route`` say.
-
-    Attributes, all as ``HeldSend`` has them, and ``target``: what takes the message.
-    """
-
-    @property
-    def destination(self) -> str: ...
-    @property
-    def target(self) -> "Target": ...
-    @property
-    def expiration(self) -> int: ...
-    @property
-    def priority(self) -> int: ...
-    @property
-    def persistent(self) -> bool: ...
-    @property
-    def producer(self) -> str | None: ...
-    @property
-    def producer_sequence(self) -> int: ...
-
-
 class HeldSend(NamedTuple):
     """A message that waits for the commit of its transaction.
 
@@ -351,7 +329,7 @@ class Transaction:
 
     # Work in it.
 
-    def send(self, sending: Sending, content: bytes) -> None:
+    def send(self, target: Target, send: HeldSend) -> None:
         """Hold a message back until the commit.
 
         Raises:
@@ -359,16 +337,11 @@ class Transaction:
         """
         self.check_open()
         self._check_count(1)
-        self._check_size(len(content))
-        self.sends.append(
-            HeldSend(
-                sending.destination, content, sending.expiration, sending.priority, sending.persistent,
-                sending.producer, sending.producer_sequence,
-            )
-        )  # fmt: skip
-        self._targets.append((sending.target, self._services.destinations.version))
-        self.size += len(content)
-        self._core.charge_transaction(len(content))
+        self._check_size(len(send.content))
+        self.sends.append(send)
+        self._targets.append((target, self._services.destinations.version))
+        self.size += len(send.content)
+        self._core.charge_transaction(len(send.content))
 
     def acknowledge(self, subscription: "Subscription", sequences: list[int]) -> None:
         """Hold acknowledgements back until the commit; meanwhile they take no credit, if the policy says so.

@@ -1,11 +1,10 @@
 """What tests of XA transactions share."""
 
-from dataclasses import dataclass
 from typing import Any
 
-from quire.broker.core.core import Target
 from quire.broker.core.subscription import Session
 from quire.broker.transactions.decisions import Xid
+from quire.broker.transactions.transaction import HeldSend
 from quire.broker.transactions.xa import XaBranch
 from quire.message import header_lines
 from quire.testing.stepped import SteppedBroker
@@ -22,28 +21,16 @@ def xid(branch: bytes) -> Xid:
 XID = xid(b"1")
 
 
-@dataclass
-class Send:
-    """How a message is sent."""
-
-    destination: str
-    target: Target
-    expiration: int = 0
-    priority: int = 4
-    persistent: bool = True
-    producer: str | None = None
-    producer_sequence: int = 0
-
-
 def start(stepped: SteppedBroker, session: Session | None = None, *, branch: bytes = b"1") -> XaBranch:
     """Begin a branch, or go on with it."""
     return stepped.broker.xa.start(xid(branch), session or Recipient(stepped))
 
 
 def send_in(stepped: SteppedBroker, branch: XaBranch, destination: str, body: bytes, **how: Any) -> None:
-    """Send a message in a branch; ``how`` has fields of ``Send``."""
+    """Send a message in a branch; ``how`` has fields of ``HeldSend``."""
     content = header_lines({"message-id": f"ID:{body.decode()}", "timestamp": "1"}) + b"\n" + body
-    branch.transaction.send(Send(destination, stepped.broker.target(destination), **how), content)
+    usual = {"expiration": 0, "priority": 4, "persistent": True}
+    branch.transaction.send(stepped.broker.target(destination), HeldSend(destination, content, **{**usual, **how}))
 
 
 def depths(stepped: SteppedBroker) -> dict[str, int]:

@@ -10,8 +10,8 @@ import pytest
 
 from quire.broker.core.core import HoldCause
 from quire.broker.dead_letter import dead_letter_names
-from quire.broker.routing.route import route_of
 from quire.broker.transactions.decisions import Xid
+from quire.broker.transactions.transaction import HeldSend
 from quire.http.app import Application
 from quire.security import Security
 from quire.server.service import Service
@@ -74,8 +74,8 @@ def prepare(api: Api, xid: Xid) -> None:
     """Have a prepared transaction that sends a message."""
     broker = api.stepped.broker
     branch = broker.xa.start(xid, core_session(api.stepped.connect()))
-    route = route_of(broker.routing, {"destination": "/queue/q"})
-    branch.transaction.send(route, b"message-id:1\ntimestamp:1\n\n")
+    send = HeldSend("/queue/q", b"message-id:1\ntimestamp:1\n\n", 0, 4, True)
+    branch.transaction.send(broker.target("/queue/q"), send)
     branch.end()
     branch.prepare()
     api.stepped.run()
