@@ -657,6 +657,20 @@ def test_a_client_with_advisories_alone_does_not_notice_that_a_shard_is_lost_and
     assert client.errors() == []
 
 
+def test_an_advisory_of_a_shard_that_was_lost_may_be_acknowledged_late() -> None:
+    cluster = OpenWireCluster(3)
+    client, owner = cluster.client(0), cluster.client(1)
+    listening(client)
+    temporary_at(cluster, owner, 2)
+    dispatches = client.take(MessageDispatch)
+    assert len(dispatches) == 1
+    cluster.kill(2)
+    cluster.run()
+    client.done(client.ack(dispatches))
+    assert client.errors() == []
+    assert client.is_open()
+
+
 def test_a_client_with_advisories_alone_joins_a_shard_again_whose_link_was_lost() -> None:
     cluster = OpenWireCluster(3)
     client = cluster.client(0)

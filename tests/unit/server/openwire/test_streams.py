@@ -688,6 +688,24 @@ def test_a_member_whose_partition_is_moved_away_finishes_what_it_has() -> None:
     assert not one.errors()
 
 
+def test_messages_of_a_partition_that_comes_back_are_told_apart() -> None:
+    """Clients take a message whose id comes twice for a duplicate, and what another member gave back may be one."""
+    broker = rig(partitions=2)
+    one, other = broker.client(), broker.client()
+    member(one)
+    settled(broker)
+    id = member(other)
+    settled(broker)
+    other.remove(id)
+    settled(broker)
+    one.send("a", "b", destination=S)
+    dispatches = given(one)
+    producers = [id_of(dispatch).producer_id for dispatch in dispatches]
+    assert {producer.connection_id for producer in producers if producer} == {one.id, "redelivered"}
+    one.acks(dispatches)
+    assert (group_of(broker).lag, one.errors()) == (0, [])
+
+
 # Unsubscribing.
 
 
