@@ -15,7 +15,7 @@ import msgspec
 from quire.cluster.link_frames import Kind, LinkFrame, encode, encode_struct, read_struct
 from quire.errors import NotAuthenticated, ProtocolViolation, ShardMoved, UnsupportedVersion
 
-LINK_VERSION = 1
+LINK_VERSION = 2
 """The version of what is spoken on links."""
 
 NONCE = 32

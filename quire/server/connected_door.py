@@ -255,8 +255,8 @@ class ConnectedDoor(ABC):
                     self._connection.write(data)
         elif output:
             self._connection.write(b"".join(output))
-        if not self.writable and self._connection.is_writable and not self.is_closed:
-            self.output_drained()
+        if self.is_logged_in and not self.session.writable and self._connection.is_writable and not self.is_closed:
+            self.session.drained()
 
     def discard(self) -> None:
         """Drop what has gathered, and the connection with it."""

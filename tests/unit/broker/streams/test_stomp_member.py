@@ -202,6 +202,17 @@ def test_what_is_no_id_is_an_error_and_changes_nothing(id: str, command: str) ->
     assert (rig.lag, places(rig.member().take())) == (1, ["1.0!"])
 
 
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+def test_an_id_may_begin_with_a_shard_as_clusters_have_given_it_out_before(command: str) -> None:
+    rig = StreamRig()
+    member = member_of(rig, member="a")
+    rig.send("1", "2")
+    ids = [message.headers["ack"] for message in member.take()]
+    acknowledge_raw(member, *[f"s3~{id}" for id in ids], command=command)
+    rig.run()
+    assert (member.errors(), rig.lag, rig.retries.depth) == ([], 0, 0 if command == "ACK" else 2)
+
+
 @pytest.mark.parametrize("id", ["2.0.1-0", "999999999999999999.0.1-0", "0.0.1-0", "1.0.1-0"])
 def test_an_offset_that_the_member_does_not_have_is_stale(id: str) -> None:
     rig = StreamRig()

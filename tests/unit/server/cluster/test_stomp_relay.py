@@ -210,6 +210,33 @@ def test_messages_of_a_topic_reach_subscribers_at_all_entries(cluster: SteppedCl
     assert [client.messages() for client in clients] == [[], [b"news"], [b"news"]]
 
 
+def test_no_local_holds_at_every_shard_of_a_wildcard(cluster: SteppedCluster) -> None:
+    topics = [next(f"n.{n}" for n in range(100) if cluster.shard_of(f"topic://n.{n}") == at) for at in range(3)]
+    client, other = cluster.connect(0), cluster.connect(1)
+    for each in (client, other):
+        each.frame("SUBSCRIBE", {"destination": "/topic/n.*", "id": "0", "no-local": "true"})
+    cluster.run()
+    for topic in topics:
+        client.frame("SEND", {"destination": f"/topic/{topic}"}, topic.encode())
+    cluster.run()
+    assert client.messages() == []
+    assert sorted(other.messages()) == sorted([topic.encode() for topic in topics])
+
+
+def test_a_connection_removes_a_durable_subscription_by_its_name_alone_wherever_it_is(cluster: SteppedCluster) -> None:
+    topic = next(f"t{n}" for n in range(100) if cluster.shard_of(f"topic://t{n}") == 1)
+    first = cluster.connect(0, headers={"client-id": "c"})
+    first.frame("SUBSCRIBE", {"destination": f"/topic/{topic}", "id": "0", "activemq.subscriptionName": "s"})
+    cluster.run()
+    first.frame("DISCONNECT")
+    cluster.run()
+    second = cluster.connect(2, headers={"client-id": "c"})
+    second.frame("UNSUBSCRIBE", {"id": "0", "activemq.subscriptionName": "s", "receipt": "gone"})
+    cluster.run()
+    assert (second.receipts(), second.errors()) == (["gone"], [])
+    assert cluster.members[1].broker.durables.find("c", "s") is None
+
+
 def test_a_durable_subscription_is_kept_at_the_owner_and_removed_there(cluster: SteppedCluster) -> None:
     topic = next(f"t{n}" for n in range(100) if cluster.shard_of(f"topic://t{n}") == 1)
     subscribe = {"destination": f"/topic/{topic}", "id": "0", "activemq.subscriptionName": "s", "ack": "client"}
