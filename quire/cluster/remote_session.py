@@ -22,6 +22,7 @@ from quire.sessions.base import (
     UNKNOWN,
     USUAL,
     Consumer,
+    ConsumerKind,
     Door,
     Handles,
     Leaving,
@@ -448,7 +449,7 @@ class RemoteSession:
 
     def settle_part(self, part: RemotePart, sequences: list[int]) -> None:
         """Messages are done."""
-        if part.in_flight:
+        if part.consumer.spec.tracked:
             _take(part, sequences)
         self._say(verbs.encode_settle(part.at_owner, sequences))
 
@@ -462,21 +463,36 @@ class RemoteSession:
             self._say(verbs.encode_settle(what.consumer.number, [], body))
             return True
         part = what.part
-        if not isinstance(part, RemotePart) or part.number not in self.parts:
+        if not isinstance(part, RemotePart):
             raise UnknownMessage("the consumer of this message has gone")
+        if part.number not in self.parts:
+            return self._settle_late(part, what, token)
         if isinstance(what, UpTo):
             first_part = what.first_part.at_owner if isinstance(what.first_part, RemotePart) else None
             details = verbs.Settle(how, tx, self._ask(token), (what.first, what.expected, first_part))
             self._say(verbs.encode_settle(part.at_owner, [what.last], details))
-            if part.in_flight:
+            if part.consumer.spec.tracked:
                 self._note_settled(part, _up_to(part, what.last), how, tx)
             return True
         assert isinstance(what, These)
         plain = how is ACCEPTED and tx is None and token is None
         details_of = None if plain else verbs.Settle(how, tx, self._ask(token))
         self._say(verbs.encode_settle(part.at_owner, what.sequences, details_of))
-        if part.in_flight:
+        if part.consumer.spec.tracked:
             self._note_settled(part, what.sequences, how, tx)
+        return True
+
+    def _settle_late(self, part: RemotePart, what: These | UpTo, token: Token) -> bool:
+        """Messages of a part that is gone: a member has them no more, and that is no error; of others it is one."""
+        consumer = part.consumer
+        if consumer.spec.kind not in (ConsumerKind.MEMBER, ConsumerKind.READER):
+            raise UnknownMessage("the consumer of this message has gone")
+        if consumer.number in self._consumers:  # its partition was given out anew: they are fenced
+            sequences = what.sequences if isinstance(what, These) else [what.last]
+            handles = [(sequence, sequence, 0, -1) for sequence in sequences]
+            self._say(verbs.encode_settle(consumer.number, [], verbs.Settle(ACCEPTED, handles=handles)))
+        if token is not None:
+            self.confirm(token)
         return True
 
     def _note_settled(self, part: RemotePart, sequences: list[int], how: Settlement, tx: Tx | None) -> None:
@@ -562,8 +578,9 @@ class RemoteSession:
     def _forget(self, consumer: RemoteConsumer) -> None:
         self._consumers.pop(consumer.number, None)
         for part in consumer.parts:
-            self.parts.pop(part.number, None)
-            self._by_owner.pop(part.at_owner, None)
+            if self.parts.pop(part.number, None) is not None:
+                del self._by_owner[part.at_owner]
+                self._door.part_gone(part)
 
     def _end(self) -> None:
         """Nothing is said any more."""

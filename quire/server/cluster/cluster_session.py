@@ -29,6 +29,7 @@ from quire.errors import (
     BrokerStopping,
     DestinationInUse,
     InvalidArgument,
+    InvalidDestination,
     LimitExceeded,
     QuireError,
     ShardMoved,
@@ -396,6 +397,8 @@ class ClusterSession:
             return False
         self.client_id = who.client_id
         if self.local is None:
+            if who.takeover is not None:  # there the older session ends
+                self.at(self._home)
             self.confirm_here(token)
         return True
 
@@ -509,6 +512,10 @@ class ClusterSession:
         self, spec: SubscribeSpec, shards: dict[int, tuple[Address, ...]], token: Token
     ) -> SpreadConsumer:  # fmt: skip
         """A consumer comes at several shards. One of advisories does not wait for shards without an owner."""
+        temporary = next((address for address in spec.addresses if address.scope is not Scope.COMMON), None)
+        if temporary is not None:
+            text = f"{str(temporary)[:100]!r} is a temporary destination: subscribe to it alone"
+            raise InvalidDestination(text, destination=str(temporary)[:100])
         whole = self._prefetch(spec)
         extends = self._core.settings.policies.of(_first(spec)).use_prefetch_extension
         consumer = SpreadConsumer(
@@ -584,8 +591,12 @@ class ClusterSession:
             self._whole.pop(shard.consumer, None)
             if number not in gone:
                 shard.session.unsubscribe(shard.consumer, consumer.seen(number, seen))
-            for part in consumer.lost(number):
-                self.parts.pop(part.number, None)
+            self._parts_gone(consumer.lost(number))
+
+    def _parts_gone(self, parts: list[SpreadPart]) -> None:
+        for part in parts:
+            if self.parts.pop(part.number, None) is not None:
+                self._door.part_gone(part)
 
     # Durable subscriptions: each is at the shard of its topic, and the cluster knows it by name.
 
@@ -648,9 +659,6 @@ class ClusterSession:
         if not session.unsubscribe(consumer, seen, token):
             return False
         self._consumers.pop(consumer, None)
-        if isinstance(consumer, RemoteConsumer):
-            for part in consumer.parts:
-                self.parts.pop(part.number, None)
         return True
 
     def _unsubscribe_spread(self, consumer: SpreadConsumer, seen: Seen, token: Token) -> bool:
@@ -913,9 +921,6 @@ class ClusterSession:
             self._break_off(error)
             return
         self._consumers.pop(consumer, None)
-        if isinstance(consumer, RemoteConsumer):
-            for part in consumer.parts:
-                self.parts.pop(part.number, None)
         known = self._whole.get(consumer)
         if known is not None:
             self._drop_spread(known[1], [known[0]])
@@ -982,9 +987,7 @@ class ClusterSession:
         for consumer in list(self._spread):
             if shard in consumer.shards:
                 self._whole.pop(consumer.shards[shard].consumer, None)
-                for part in consumer.lost(shard):
-                    self.parts.pop(part.number, None)
-                    self._door.part_gone(part)
+                self._parts_gone(consumer.lost(shard))
         for token in asked:
             if type(token) is _Asked:
                 token.answered(error)

@@ -122,7 +122,7 @@ class ClusterTransactions:
         if known is None:
             if is_branch(tx):
                 xid_of(tx)  # an invalid one is refused at once
-            check_room(sum([each.is_active for each in self._open.values()]))
+            check_room(sum([each.is_active and is_branch(name) == is_branch(tx) for name, each in self._open.items()]))
             self._make_room()
             self._open[tx] = _Open()
         elif is_branch(tx):

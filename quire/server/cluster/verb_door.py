@@ -292,17 +292,18 @@ class VerbDoor(ConnectedDoor):
         return True
 
     def _send_plain(self, run: Run, route: Route) -> None:
-        send, persistent = route.target.send, not run.transient
-        if persistent and not (run.expirations or run.priorities):
+        send, transient = route.target.send, run.transient
+        if route.persistent is not None:
+            transient = set() if route.persistent else set(range(len(run.contents)))
+        if not (transient or run.expirations or run.priorities):
             for content in run.contents:
                 send(content)
         else:
             count = len(run.contents)
             expirations, priorities = run.expirations or [0] * count, run.priorities or [4] * count
-            transient = run.transient
             for place, each in enumerate(zip(run.contents, expirations, priorities, strict=True)):
                 send(*each, place not in transient)
-        self._has_sent = self._has_sent or (persistent and route.persistent is not False) or route.stored
+        self._has_sent = self._has_sent or route.stored or len(transient) < len(run.contents)
 
     def _accept_each(self, run: Run, start: int, route: Route) -> bool:
         """Accept the messages of a run one by one; False if one has to wait."""
@@ -356,7 +357,7 @@ class VerbDoor(ConnectedDoor):
         consumer = self._consumers.get(frame.ref)
         token = verbs.token_of(body.ask)
         if consumer is None:  # it was ended
-            self._done(token)
+            self.session.confirm(token)
             return True
         seen = Seen(body.is_known)
         if body.last is not None:
