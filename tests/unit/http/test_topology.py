@@ -3,7 +3,7 @@
 from typing import Any
 
 from quire.testing.stepped import SteppedBroker, SteppedClient
-from tests.unit.broker.harness import consumer, drain, settings
+from tests.unit.broker.harness import consumer, core_session, drain, settings
 from tests.unit.http.conftest import Api
 
 Edges = dict[tuple[str, str], dict[str, Any]]
@@ -117,7 +117,7 @@ def test_the_picture_of_one_destination_has_its_neighbours(api: Api) -> None:
 def test_clients_without_an_id_are_grouped_by_host(api: Api) -> None:
     for port in (1, 2):
         client = connected(api, consumer(api.stepped))
-        client.session.name = f"10.0.0.7:{port}"
+        client.session.name = core_session(client).name = f"10.0.0.7:{port}"
     nodes, edges = drawn(api)
     assert nodes["consumer:10.0.0.7"]["count"] == 2
     assert edges["queue:q", "consumer:10.0.0.7"]["estimated"] is False
