@@ -286,7 +286,7 @@ class RemoteSession:
     @property
     def restricted(self) -> bool:
         """Whether a send may have to wait now."""
-        return self.awaits > 0 or self.connection.is_full
+        return self.awaits > 0 or self.connection.is_full or len(self._asked) >= MOST_ASKED
 
     @property
     def subscriptions(self) -> dict[int, Subscription]:
@@ -367,7 +367,6 @@ class RemoteSession:
         """Admit a message, if the shard takes it."""
         if self.restricted:
             return False
-        self._check_room()
         target = route.target
         assert isinstance(target, RemoteTarget)
         if tx is None and not how.producer:
@@ -643,13 +642,13 @@ class RemoteSession:
 
     def _done(self, frame: VerbFrame) -> None:
         tokens: list[Token] = []
-        awaited = self.awaits
+        was_restricted = self.restricted
         for ask in verbs.read_done(frame):
             tokens += self._tokens(self._asked.pop(ask, None))
         tokens = [token for token in tokens if token is not None]
         if tokens:
             self._door.confirmed(tokens)
-        self._awaited_again(awaited)
+        self._go_on_again(was_restricted)
         if self._has_left and not self._asked:
             self.connection.close()
             self._end()
@@ -665,9 +664,9 @@ class RemoteSession:
             return [token.token]
         return [token]
 
-    def _awaited_again(self, before: int) -> None:
-        """If a temporary destination is there now, or cannot be, the client's input goes on."""
-        if self.awaits < before and not self.restricted:
+    def _go_on_again(self, was_restricted: bool) -> None:
+        """What waited for an answer goes on."""
+        if was_restricted and not self.restricted:
             self._door.go_on()
 
     def _result(self, frame: VerbFrame) -> None:
@@ -678,12 +677,13 @@ class RemoteSession:
 
     def _failed(self, frame: VerbFrame) -> None:
         told = verbs.read_body(frame, verbs.Failed)
-        error, token, awaited = verbs.error_of(told), self._asked.pop(told.ask, None), self.awaits
+        was_restricted = self.restricted
+        error, token = verbs.error_of(told), self._asked.pop(told.ask, None)
         if type(token) is _Subscribing:
             self._forget(token.consumer)
         for each in self._tokens(token):
             self._door.failed(each, error)
-        self._awaited_again(awaited)
+        self._go_on_again(was_restricted)
 
     def _part_added(self, frame: VerbFrame) -> None:
         told = verbs.read_body(frame, verbs.PartAdded)

@@ -6,6 +6,7 @@ import pytest
 
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.transactions.decisions import Xid
+from quire.cluster import remote_session
 from quire.destination import DestinationKind
 from quire.errors import QuireError, ShardMoved, ShardUnavailable
 from quire.sessions.base import (
@@ -742,3 +743,20 @@ def test_delivered_messages_take_no_credit_at_any_shard(cluster: SteppedCluster)
     client.session.settle(UpTo(part, None, last.sequence), DELIVERED)
     cluster.run()
     assert len(client.got) == 12
+
+
+def test_a_shard_that_has_much_to_answer_is_sent_no_more_until_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote_session, "MOST_ASKED", 5)
+    cluster = SteppedCluster(2)
+    client = connect(cluster, cluster.members[0])
+    route = client.route(f"/queue/{cluster.name_at(1)}")
+    sent = 0
+    while client.session.accept(route, b"message-id:1\ntimestamp:1\n\n", token=b"t"):
+        client.session.took_input(False)
+        sent += 1
+        assert sent < 20
+    goes_on = client.goes_on
+    cluster.run()
+    assert client.goes_on > goes_on
+    assert client.tokens.count(b"t") == sent
+    assert client.session.accept(route, b"message-id:1\ntimestamp:1\n\n", token=b"t")
