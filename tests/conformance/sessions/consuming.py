@@ -336,6 +336,41 @@ class Consuming(Suite):
             world.advance(1)
             assert client.pulls == [0, 3]
 
+    def test_a_pull_that_does_not_wait_sees_what_has_to_be_stored_first(self) -> None:
+        world, client, consumer, _ = self.given(1)
+        client.unsubscribe(consumer)
+        puller = client.consume(id="puller", prefetch=0)
+        client.session.pull(puller, 1, -1)
+        world.run()
+        assert (client.bodies(), client.pulls) == (["1"], [0])
+
+    def test_a_pull_brings_messages_of_a_partition_that_comes_later(self) -> None:
+        world = self.stream()
+        first, client = world.connect("first"), world.connect()
+        other = first.member()
+        wait(world)
+        consumer = client.member(spec={"prefetch": 0})
+        wait(world)
+        client.session.pull(consumer, 1, 0)
+        first.unsubscribe(other)
+        wait(world)
+        first.send("/stream/s", "1")
+        world.run()
+        assert (client.bodies(), client.pulls) == (["1"], [0])
+
+    def test_a_member_that_pulled_may_have_a_prefetch(self) -> None:
+        world = self.stream()
+        client = world.connect()
+        consumer = client.member(spec={"prefetch": 0})
+        wait(world)
+        client.send("/stream/s", "1", "2")
+        client.session.pull(consumer, 1, 0)
+        world.run()
+        client.session.credit(consumer, 10)
+        world.run()
+        assert client.bodies() == ["1", "2"]
+        assert {part.prefetch for part in consumer.parts} == {10}  # type: ignore[attr-defined]
+
     # Going.
 
     @pytest.mark.parametrize(

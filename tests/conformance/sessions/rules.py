@@ -759,7 +759,9 @@ class Rules(Suite):
 
     def test_a_destination_is_created_and_a_producer_makes_its_own(self) -> None:
         world = self.world()
-        client = world.connect()
+        client, listener = world.connect(), world.connect("listener")
+        listener.consume(Address(DestinationKind.TOPIC, "ActiveMQ.Advisory.Producer.Topic.t"))
+        world.run()
         client.call("create", QUEUE, token="created")
         client.call("producer", "p", TOPIC, True, token="came")
         client.call("producer", "p", TOPIC, True, token="repeated")
@@ -767,6 +769,7 @@ class Rules(Suite):
         client.call("producer", "unknown", TOPIC, False, token="unknown")
         world.run()
         assert client.tokens == ["created", "came", "repeated", "went", "unknown"]
+        assert len(listener.take()) == 2
         assert ("q" in world.broker.broker.queues, "t" in world.broker.broker.destinations.topics) == (True, True)
 
     def test_a_destination_with_a_consumer_is_not_deleted(self) -> None:
