@@ -19,7 +19,7 @@ PUBLIC = {
     "Browser": ("consumer", "InThread[AsyncBrowser]"),
     "Consumer": ("consumer", "InThread[AsyncConsumer]"),
     "Producer": ("producer", "InThread[AsyncProducer]"),
-    "Session": ("session", "SessionInThread"),
+    "Session": ("connection", "SessionInThread"),
     "Connection": ("connection", "ConnectionInThread"),
 }
 """The classes, their modules, and what they are made of."""

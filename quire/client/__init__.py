@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quire.client.channel import RemoteError
-    from quire.client.connection import Connection, connect
+    from quire.client.connection import Connection, Session, connect
     from quire.client.consumer import Browser, Consumer
     from quire.client.destinations import ClientDestination, Queue, Stream, TemporaryQueue, TemporaryTopic, Topic
     from quire.client.message import Blob, Body, JavaObject, Message, PropertyValue, ReceivedMessage
     from quire.client.options import RedeliveryPolicy
     from quire.client.producer import Producer
-    from quire.client.session import Session
     from quire.client.session_core import AckMode
     from quire.protocols.openwire.primitives import Tag, Typed
 
@@ -46,14 +45,13 @@ __all__ = [
 
 # The command line needs parts of this package, and should not wait for the protocol.
 _MODULES = {
-    "quire.client.connection": ("Connection", "connect"),
+    "quire.client.connection": ("Connection", "Session", "connect"),
     "quire.client.channel": ("RemoteError",),
     "quire.client.consumer": ("Browser", "Consumer"),
     "quire.client.destinations": ("ClientDestination", "Queue", "Stream", "TemporaryQueue", "TemporaryTopic", "Topic"),
     "quire.client.message": ("Blob", "Body", "JavaObject", "Message", "PropertyValue", "ReceivedMessage"),
     "quire.client.options": ("RedeliveryPolicy",),
     "quire.client.producer": ("Producer",),
-    "quire.client.session": ("Session",),
     "quire.client.session_core": ("AckMode",),
     "quire.protocols.openwire.primitives": ("Tag", "Typed"),
 }

@@ -301,12 +301,8 @@ def _poison_cause(last: Delivery, policy: RedeliveryPolicy) -> Throwable:
     return Throwable(THROWABLE, text, (), cause)
 
 
-class CallLater(Protocol):
-    """Makes a call after a delay in seconds."""
-
-    def __call__(self, delay: float, call: Callable[[], None], /) -> asyncio.TimerHandle:
-        """The timer of the call."""
-        ...
+CallLater = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
+"""Makes a call after a delay in seconds."""
 
 
 class WaitingMessages:
@@ -319,7 +315,12 @@ class WaitingMessages:
         wake: called when there may be a message again.
     """
 
-    def __init__(self, blocks: bool, call_later: CallLater, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        blocks: bool,
+        call_later: CallLater,
+        wake: Callable[[], None],
+    ) -> None:
         self._blocks = blocks
         self._call_later = call_later
         self._wake = wake

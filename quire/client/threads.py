@@ -10,10 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, Generic, Self, TypeVar
 
 from quire.client.arguments import check_plain_function, refused
-from quire.client.connection import Connection
+from quire.client.connection import Connection, Session
 from quire.client.consumer import Listener
 from quire.client.message import ReceivedMessage
-from quire.client.session import Session
 from quire.errors import IllegalState
 
 T = TypeVar("T")

@@ -8,11 +8,11 @@ import pytest
 
 from quire.client import AckMode, ClientDestination, Queue, ReceivedMessage, Stream, Topic
 from quire.client.channel import Channel, LocalTransaction
+from quire.client.connection import ConsumerRequest
 from quire.client.destinations import from_wire, to_wire
 from quire.client.message import Delivery
 from quire.client.message_audit import ConnectionAudit
 from quire.client.options import ConnectionOptions, RedeliveryPolicies, RedeliveryPolicy, read_url
-from quire.client.session import ConsumerRequest
 from quire.client.session_core import SessionCore
 from quire.clock import SystemClock
 from quire.errors import InvalidArgument, InvalidDestination, InvalidSelector, QuireError
