@@ -9,20 +9,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import select, update
 
 from quire.errors import InvalidArgument, StoreError, StoreFull, UnknownMessage
-from quire.message import Message
 from quire.store.base import (
-    FIRST_EXPIRATION,
-    Delivery,
-    Expiration,
-    LaneState,
-    Link,
-    Page,
     Store,
-    StoredDestination,
     StoreReader,
     WriteBatch,
 )
@@ -32,6 +25,27 @@ from quire.store.postgresql.statements import Change
 from quire.store.postgresql.store import PostgresqlStore
 from quire.store.postgresql.tables import pages
 
+M = TypeVar("M", bound=Callable[..., object])
+
+
+def _announced(method: M) -> M:
+    """A read of the reader underneath, announced first."""
+
+    def read(self: "AnnouncedReads", *args: Any, **options: Any) -> Any:
+        self._announce()
+        return getattr(self._reader, method.__name__)(*args, **options)
+
+    return cast("M", read)
+
+
+def _passed_on(method: M) -> M:
+    """A call of the store underneath."""
+
+    def call(self: "StoreOnTop", *args: Any, **options: Any) -> Any:
+        return getattr(self._store, method.__name__)(*args, **options)
+
+    return cast("M", call)
+
 
 class AnnouncedReads(StoreReader):
     """The reads of another reader; ``announce`` is called before each, and an error of it is the read's."""
@@ -40,60 +54,17 @@ class AnnouncedReads(StoreReader):
         self._reader = reader
         self._announce = announce
 
-    def destinations(self) -> list[StoredDestination]:
-        """All destinations, by id."""
-        self._announce()
-        return self._reader.destinations()
-
-    def lane_state(self, lane: int) -> LaneState:
-        """A lane's state."""
-        self._announce()
-        return self._reader.lane_state(lane)
-
-    def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read records in order, within a budget."""
-        self._announce()
-        return self._reader.page(lane, start, byte_budget, limit)
-
-    def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read records by sequence."""
-        self._announce()
-        return self._reader.load(lane, sequences)
-
-    def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Read links in ascending sequence."""
-        self._announce()
-        return self._reader.links(lane, start, limit)
-
-    def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
-        """Delivery states from a sequence on."""
-        self._announce()
-        return self._reader.deliveries(lane, start, limit)
-
-    def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Records that have expired, earliest first."""
-        self._announce()
-        return self._reader.expired(now_ms, limit, after)
-
-    def producer(self, producer_id: str) -> int:
-        """A producer's highest send sequence."""
-        self._announce()
-        return self._reader.producer(producer_id)
-
-    def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        """Producers and their highest send sequences, by id."""
-        self._announce()
-        return self._reader.producers(start, limit)
-
-    def mark(self, key: str) -> bytes | None:
-        """A mark's value, or None."""
-        self._announce()
-        return self._reader.mark(key)
-
-    def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
-        """Marks with their values, by key."""
-        self._announce()
-        return self._reader.marks(prefix, start, limit)
+    destinations = _announced(StoreReader.destinations)
+    lane_state = _announced(StoreReader.lane_state)
+    page = _announced(StoreReader.page)
+    load = _announced(StoreReader.load)
+    links = _announced(StoreReader.links)
+    deliveries = _announced(StoreReader.deliveries)
+    expired = _announced(StoreReader.expired)
+    producer = _announced(StoreReader.producer)
+    producers = _announced(StoreReader.producers)
+    mark = _announced(StoreReader.mark)
+    marks = _announced(StoreReader.marks)
 
 
 class StoreOnTop(AnnouncedReads, Store):
@@ -105,55 +76,26 @@ class StoreOnTop(AnnouncedReads, Store):
         self.reserve_file = store.reserve_file
         self._store = store
 
-    def open(self) -> None:
-        """Open the store underneath."""
-        self._store.open()
-
-    def close(self) -> None:
-        """Close the store underneath."""
-        self._store.close()
+    open = _passed_on(Store.open)
+    close = _passed_on(Store.close)
+    sync = _passed_on(Store.sync)
+    size = _passed_on(Store.size)
+    free = _passed_on(Store.free)
+    try_lock = _passed_on(Store.try_lock)
+    unlock = _passed_on(Store.unlock)
+    lock_owner = _passed_on(Store.lock_owner)
+    check_lock = _passed_on(Store.check_lock)
+    lock_until = _passed_on(Store.lock_until)
 
     def apply(self, batch: WriteBatch) -> None:
         """Commit a batch."""
         self._store.apply(batch)
-
-    def sync(self) -> None:
-        """Sync the store underneath."""
-        self._store.sync()
 
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
         """A snapshot of the store underneath, whose reads are announced too."""
         with self._store.snapshot() as reader:
             yield AnnouncedReads(reader, self._announce)
-
-    def size(self) -> int:
-        """Bytes in use underneath."""
-        return self._store.size()
-
-    def free(self) -> int:
-        """Bytes left free underneath."""
-        return self._store.free()
-
-    def try_lock(self, owner: str) -> bool:
-        """Lock the store underneath."""
-        return self._store.try_lock(owner)
-
-    def unlock(self) -> None:
-        """Unlock the store underneath."""
-        self._store.unlock()
-
-    def lock_owner(self) -> str:
-        """Who has the lock of the store underneath."""
-        return self._store.lock_owner()
-
-    def check_lock(self) -> bool:
-        """Whether the lock of the store underneath is still ours."""
-        return self._store.check_lock()
-
-    def lock_until(self) -> float:
-        """When the lease of the store underneath ends."""
-        return self._store.lock_until()
 
     @property
     def lease_seconds(self) -> float:
