@@ -71,9 +71,9 @@ from quire.protocols.openwire.structures import (
     LocalTransactionId,
     ProducerId,
     SessionId,
+    Throwable,
     TransactionId,
 )
-from quire.protocols.openwire.throwable import Throwable
 
 LOOK = 0.25
 """How often limits are looked at, in seconds: one timer for all of them."""

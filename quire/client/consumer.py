@@ -36,8 +36,7 @@ from quire.protocols.openwire.commands import (
     RemoveInfo,
 )
 from quire.protocols.openwire.messages import Message
-from quire.protocols.openwire.structures import LocalTransactionId
-from quire.protocols.openwire.throwable import Throwable
+from quire.protocols.openwire.structures import LocalTransactionId, Throwable
 
 THROWABLE = "java.lang.Throwable"
 

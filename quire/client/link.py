@@ -22,9 +22,8 @@ from quire.errors import (
 )
 from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import KeepAliveInfo, WireFormatInfo
-from quire.protocols.openwire.negotiation import format_of, info_of, properties_of
+from quire.protocols.openwire.negotiation import WireFormat, format_of, info_of, properties_of
 from quire.protocols.openwire.structures import BaseCommand
-from quire.protocols.openwire.wire_format import WireFormat
 
 SILENT = 1.0
 """After how many seconds of silence a port is asked what it speaks."""

@@ -12,7 +12,6 @@ from typing import Any, TypeAlias, cast
 from quire.client.arguments import check_flag, check_text, check_whole, refused, seconds
 from quire.client.destinations import ClientDestination, client_destination, from_wire, to_wire
 from quire.errors import IllegalState, InvalidArgument
-from quire.protocols.openwire.bodies import deflate, inflate, read_text, write_text
 from quire.protocols.openwire.commands import MessageDispatch
 from quire.protocols.openwire.messages import (
     OFFSET,
@@ -24,6 +23,10 @@ from quire.protocols.openwire.messages import (
     ActiveMQObjectMessage,
     ActiveMQStreamMessage,
     ActiveMQTextMessage,
+    deflate,
+    inflate,
+    read_text,
+    write_text,
 )
 from quire.protocols.openwire.messages import Message as WireMessage
 from quire.protocols.openwire.modified_utf8 import readable

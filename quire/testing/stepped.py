@@ -26,8 +26,7 @@ from quire.cursors.spool import Spool
 from quire.errors import QuireError
 from quire.protocols.stomp.decoder import Decoder, Limits
 from quire.protocols.stomp.encoder import encode_frame
-from quire.protocols.stomp.frames import SERVER_COMMANDS
-from quire.protocols.stomp.versions import Version
+from quire.protocols.stomp.frames import SERVER_COMMANDS, Version
 from quire.scheduler import Scheduler
 from quire.security import Security
 from quire.server.connected_door import ConnectedDoor, MakesSession

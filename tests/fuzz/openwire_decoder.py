@@ -21,16 +21,23 @@ from hypothesis import strategies as st
 from hypothesis.database import InMemoryExampleDatabase
 
 from quire.errors import QuireError
-from quire.protocols.openwire.bodies import inflate, read_text, write_text
 from quire.protocols.openwire.codec import BATCH, Decoder, Encoder
 from quire.protocols.openwire.commands import Command, PartialCommand, WireFormatInfo
-from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage
-from quire.protocols.openwire.negotiation import format_of
+from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage, inflate, read_text, write_text
+from quire.protocols.openwire.negotiation import WireFormat, format_of
 from quire.protocols.openwire.primitives import read_map, read_values, write_map, write_values
-from quire.protocols.openwire.structures import BaseCommand
-from quire.protocols.openwire.throwable import StackElement, Throwable
-from quire.protocols.openwire.wire_fields import TYPES, VERSIONS, Kind, Structure, WireField, type_ids, wire_fields
-from quire.protocols.openwire.wire_format import WireFormat
+from quire.protocols.openwire.structures import (
+    TYPES,
+    VERSIONS,
+    BaseCommand,
+    Kind,
+    StackElement,
+    Structure,
+    Throwable,
+    WireField,
+    type_ids,
+    wire_fields,
+)
 
 EXAMPLES_A_SECOND = 200
 # A frame without its size that has this many octets may still come octet by octet.

@@ -28,8 +28,8 @@ from quire.protocols.stomp.frames import (
     SERVER_COMMANDS,
     UNESCAPED_COMMANDS,
     AckRun,
+    Version,
 )
-from quire.protocols.stomp.versions import Version
 
 LIMITS = (Limits(max_headers=4, max_line=40, max_body=60), Limits(max_headers=20, max_line=200, max_body=500))
 EXAMPLES_A_SECOND = 500

@@ -8,7 +8,7 @@ import pytest
 
 from quire.protocols.openwire.codec import Decoder
 from quire.protocols.openwire.commands import Command, KeepAliveInfo
-from quire.protocols.openwire.wire_format import WireFormat
+from quire.protocols.openwire.negotiation import WireFormat
 from tests.fuzz.openwire_decoder import check, encoded
 
 ROOT = Path(__file__).parents[2]

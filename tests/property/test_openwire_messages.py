@@ -10,7 +10,6 @@ from quire.broker.dead_letter import LETTER_HEADERS
 from quire.errors import QuireError
 from quire.message import PROPERTY_TYPES, escape
 from quire.message import Message as Stored
-from quire.protocols.openwire.bodies import deflate, read_text, write_text
 from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import MessageDispatch
 from quire.protocols.openwire.messages import (
@@ -22,7 +21,11 @@ from quire.protocols.openwire.messages import (
     ActiveMQStreamMessage,
     ActiveMQTextMessage,
     Message,
+    deflate,
+    read_text,
+    write_text,
 )
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
 from quire.protocols.openwire.structures import (
     ActiveMQQueue,
@@ -32,9 +35,8 @@ from quire.protocols.openwire.structures import (
     ConsumerId,
     MessageId,
     ProducerId,
+    Structure,
 )
-from quire.protocols.openwire.wire_fields import Structure
-from quire.protocols.openwire.wire_format import WireFormat
 from quire.protocols.stomp import decoder as stomp
 from quire.protocols.stomp.frames import SERVER_COMMANDS
 from quire.server.openwire.client_door import ClientDoor

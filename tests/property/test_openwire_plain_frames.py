@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from quire.errors import QuireError
 from quire.protocols.openwire.codec import LARGE, Decoder
 from quire.protocols.openwire.commands import Command, MessageAck
-from quire.protocols.openwire.loose_reader import LooseReader
-from quire.protocols.openwire.loose_writer import LooseWriter
+from quire.protocols.openwire.loose import LooseReader, LooseWriter
 from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage, Message
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.plain_frames import KNOWN, PlainAck, PlainMessage, PlainReader
 from quire.protocols.openwire.primitives import write_map
 from quire.protocols.openwire.structures import (
@@ -24,10 +24,9 @@ from quire.protocols.openwire.structures import (
     LocalTransactionId,
     MessageId,
     ProducerId,
+    Structure,
     XATransactionId,
 )
-from quire.protocols.openwire.wire_fields import Structure
-from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.openwire.message_content import content_of, plain_content
 
 WRITER = LooseWriter(12, False, None)

@@ -77,7 +77,7 @@ def _sent(message: Message) -> Sent:
 def test_one_connection_and_a_connection_for_each_frame_store_the_same(sent: list[bytes], kept: int) -> None:
     together, apart = SteppedBroker(), SteppedBroker()
     client = together.connect()
-    with patch("quire.protocols.stomp.similar_heads._MAX_KEPT", kept):
+    with patch("quire.protocols.stomp.heads._MAX_KEPT", kept):
         for frame in sent:
             client.feed(frame)
             apart.connect().feed(frame)

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from quire.message import escape
 from quire.protocols.stomp.decoder import Decoder, Limits
 from quire.protocols.stomp.encoder import content_for, encode_frame, encode_receipts
-from quire.protocols.stomp.frames import BODY_COMMANDS, CLIENT_COMMANDS, SERVER_COMMANDS, UNESCAPED_COMMANDS
+from quire.protocols.stomp.frames import BODY_COMMANDS, CLIENT_COMMANDS, SERVER_COMMANDS, UNESCAPED_COMMANDS, Version
 from quire.protocols.stomp.heads import BLANKS
-from quire.protocols.stomp.versions import Version
 from tests.fuzz.stomp_decoder import PARTS, Frame, check_bytes, decode, fault_of, frames_of, streams
 
 TEXT = st.text(st.characters(codec="utf-8") | st.sampled_from("\\:\r\n\0 \t"), max_size=12)

@@ -7,17 +7,11 @@ import struct
 
 from quire.errors import InvalidArgument, LimitExceeded, ProtocolViolation, QuireError
 from quire.protocols.openwire.commands import Command, PartialCommand, WireFormatInfo
-from quire.protocols.openwire.loose_reader import LooseReader
-from quire.protocols.openwire.loose_values import TooShort
-from quire.protocols.openwire.loose_writer import LooseWriter
+from quire.protocols.openwire.loose import LooseReader, LooseWriter, ReceivedObjects, SentObjects, TooShort
+from quire.protocols.openwire.negotiation import FIRST, WireFormat
 from quire.protocols.openwire.plain_frames import PlainReader
-from quire.protocols.openwire.received_objects import ReceivedObjects
-from quire.protocols.openwire.sent_objects import SentObjects
-from quire.protocols.openwire.structures import BaseCommand
-from quire.protocols.openwire.tight_reader import TightReader
-from quire.protocols.openwire.tight_writer import TightWriter
-from quire.protocols.openwire.wire_fields import TYPES
-from quire.protocols.openwire.wire_format import FIRST, WireFormat
+from quire.protocols.openwire.structures import TYPES, BaseCommand
+from quire.protocols.openwire.tight import TightReader, TightWriter
 
 BATCH = 64
 """How many commands are decoded at once, at the most."""

@@ -9,32 +9,30 @@ from typing import Annotated
 
 from quire.protocols.openwire.messages import Message
 from quire.protocols.openwire.structures import (
-    ActiveMQDestination,
-    BaseCommand,
-    BrokerId,
-    ConnectionId,
-    ConsumerId,
-    MessageId,
-    NetworkBridgeFilter,
-    ProducerId,
-    SessionId,
-    TransactionId,
-)
-from quire.protocols.openwire.wire_fields import (
     MAGIC,
+    ActiveMQDestination,
     Array,
+    BaseCommand,
     Boolean,
+    BrokerId,
     Byte,
     Cached,
     Carried,
+    ConnectionId,
+    ConsumerId,
     Data,
     Int,
     Long,
     Magic,
+    MessageId,
     Nested,
+    NetworkBridgeFilter,
+    ProducerId,
+    SessionId,
     Since,
     String,
     Structure,
+    TransactionId,
     structure,
 )
 

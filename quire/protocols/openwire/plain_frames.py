@@ -11,8 +11,9 @@ from typing import ClassVar
 
 from quire.errors import QuireError
 from quire.protocols.openwire.commands import MessageAck
-from quire.protocols.openwire.loose_reader import LooseReader
+from quire.protocols.openwire.loose import LooseReader
 from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
     BaseCommand,
@@ -20,7 +21,6 @@ from quire.protocols.openwire.structures import (
     ProducerId,
     TransactionId,
 )
-from quire.protocols.openwire.wire_format import WireFormat
 
 SINCE = 10
 """The first version of OpenWire in which frames look like this."""

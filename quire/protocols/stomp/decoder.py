@@ -21,10 +21,11 @@ from quire.protocols.stomp.frames import (
     UNESCAPED_COMMANDS,
     AckRun,
     Head,
+    Version,
+    agreed,
+    negotiate,
 )
-from quire.protocols.stomp.heads import BLANKS, parse_head
-from quire.protocols.stomp.similar_heads import SimilarHeads
-from quire.protocols.stomp.versions import Version, agreed, negotiate
+from quire.protocols.stomp.heads import BLANKS, SimilarHeads, parse_head
 
 Event = tuple[Head, bytes | None, bytes | bytearray]
 """A frame: its head, the raw value of a client's ``receipt`` or None, its body. Several, if it is an ``AckRun``."""

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from quire.errors import InvalidHeader, QuireError, UnsupportedVersion
 from quire.message import escape
-from quire.protocols.stomp.frames import UNESCAPED_COMMANDS
-from quire.protocols.stomp.versions import Version
+from quire.protocols.stomp.frames import UNESCAPED_COMMANDS, Version
 
 _MAX_SHORT_TEXT = 200
 _LINE_END = re.compile(r"[\r\n]")

@@ -1,10 +1,14 @@
-"""Reading a head: from the lines of a frame to its ``Head``, by the rules of the connection's version."""
+"""The heads of frames: read by the rules of the connection's version, or like an earlier one.
+
+A head of a SEND frame that is like an earlier one but for some values (a correlation id, the length of the body) is cut
+into lines and not read: the session takes over what its headers mean from the earlier one. With more destinations than
+heads are kept, the destination may differ too.
+"""
 
 import re
 
 from quire.errors import ProtocolViolation
-from quire.protocols.stomp.frames import BODY_COMMANDS, UNESCAPED_COMMANDS, Head
-from quire.protocols.stomp.versions import Version
+from quire.protocols.stomp.frames import BODY_COMMANDS, UNESCAPED_COMMANDS, Head, Version
 
 BLANKS = bytes(range(33))
 """What 1.0 trims off values: the octets up to the space. The specification is silent; ActiveMQ does so."""
@@ -62,3 +66,81 @@ def _unescaped(fields: list[tuple[str, str]], version: Version, command: bytes) 
 def _violation(command: bytes, line: int, text: str) -> ProtocolViolation:
     name = command[:20].decode("ascii", "backslashreplace")
     return ProtocolViolation(f"{name}, line {line}: {text}", command=name, line=line)
+
+
+_LENGTH = b"content-length:"
+_MOST_DIGITS = 9
+_MAX_KEPT = 64
+"""The bound keeps what a hostile stream of ever new heads leaves behind small."""
+
+_USES = 4096
+"""So often heads of other destinations than those known are found; then those are learned that come from there on."""
+
+_VALUES = re.compile(rb":[^\n]*")
+
+Key = tuple[bytes, int]
+"""By what a head is looked up: the line of its destination, and how many lines it has."""
+
+
+class SimilarHeads:
+    """The heads of one connection that others may be like. Not for 1.0, where blanks around values do not count."""
+
+    def __init__(self) -> None:
+        # A head, what each of its lines begins with, and which line says the length of the body (-1 if none does).
+        self._known: dict[Key, tuple[Head, list[bytes], int]] = {}
+        self._by_names: dict[bytes, tuple[Head, list[bytes], int]] = {}
+        self._uses = 0
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._known.clear()
+        self._by_names.clear()
+        self._uses = 0
+
+    def note(self, head: Head, block: bytes) -> None:
+        """A head was read in full: others may be like it."""
+        if not _is_plain(block) or len(head.headers) != len(head.fields):
+            return
+        lines = block.split(b"\n")
+        starts = [line[: line.find(b":") + 1] for line in lines]
+        if len(self._known) >= _MAX_KEPT:
+            self.clear()
+        known = head, starts, starts.index(_LENGTH) if _LENGTH in starts else -1
+        self._known[_key(block)] = self._by_names[_names(block)] = known
+
+    def find(self, block: bytes) -> Head | None:
+        """The head of some lines, if it is like one that is known; None if it is to be read in full."""
+        known = self._known.get(_key(block)) or self._of_another_destination(block)
+        if known is None or not _is_plain(block):
+            return None
+        base, starts, place = known
+        lines = block.split(b"\n")
+        if not all(map(bytes.startswith, lines, starts)):
+            return None
+        if place < 0:
+            return Head.similar(base, lines, -1)
+        digits = lines[place][len(_LENGTH) :]
+        if not digits.isdigit() or len(digits) > _MOST_DIGITS:
+            return None
+        return Head.similar(base, lines, int(digits))
+
+    def _of_another_destination(self, block: bytes) -> tuple[Head, list[bytes], int] | None:
+        """One with the same headers in the same order, if there is no place for one of each destination."""
+        if len(self._known) < _MAX_KEPT or self._uses >= _USES:
+            return None
+        self._uses += 1
+        return self._by_names.get(_names(block))
+
+
+def _key(block: bytes) -> Key:
+    start = block.find(b"\ndestination:")
+    return block[start : block.find(b"\n", start + 1)], block.count(b"\n")
+
+
+def _names(block: bytes) -> bytes:
+    return _VALUES.sub(b":", block)
+
+
+def _is_plain(block: bytes) -> bool:
+    """Whether all lines of a SEND frame mean the same raw and unescaped."""
+    return block.startswith(b"SEND\n") and block.isascii() and b"\\" not in block and b"\r" not in block

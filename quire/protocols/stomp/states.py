@@ -14,8 +14,7 @@ only by looking at more than one frame's command, such as transactions and subsc
 from enum import StrEnum
 
 from quire.errors import InvalidHeader, ProtocolViolation
-from quire.protocols.stomp.frames import CLIENT_COMMANDS, Head
-from quire.protocols.stomp.versions import Version
+from quire.protocols.stomp.frames import CLIENT_COMMANDS, Head, Version
 
 
 class State(StrEnum):

@@ -22,8 +22,8 @@ from quire.protocols.openwire.structures import (
     ConnectionId,
     ConsumerId,
     ProducerId,
+    Structure,
 )
-from quire.protocols.openwire.wire_fields import Structure
 from quire.server.openwire.openwire_destinations import written_destination
 
 __all__ = ["ADVISORY", "with_structure"]

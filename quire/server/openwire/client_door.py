@@ -8,9 +8,8 @@ from quire.broker.broker import Broker
 from quire.errors import QuireError
 from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import ConnectionErrorCommand, RemoveInfo, Response
-from quire.protocols.openwire.structures import BaseCommand, ConnectionId, ProducerId
-from quire.protocols.openwire.wire_fields import Structure
-from quire.protocols.openwire.wire_format import WireFormat
+from quire.protocols.openwire.negotiation import WireFormat
+from quire.protocols.openwire.structures import BaseCommand, ConnectionId, ProducerId, Structure
 from quire.server.connected_door import ConnectedDoor
 from quire.server.connection import Connection
 from quire.server.openwire.openwire_destinations import JAVAX, throwable

@@ -16,12 +16,11 @@ from quire.broker.streams.groups.group_partition import RETRIES
 from quire.errors import LimitExceeded, QuireError
 from quire.message import PROPERTY_TYPES, Message, property_types, unescape
 from quire.protocols.openwire.commands import MessageDispatch
-from quire.protocols.openwire.loose_writer import LooseWriter
+from quire.protocols.openwire.loose import LooseWriter
 from quire.protocols.openwire.messages import OFFSET, PARTITION, ActiveMQBytesMessage, ActiveMQTextMessage
 from quire.protocols.openwire.messages import Message as WireMessage
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId, MessageId, ProducerId
-from quire.protocols.openwire.wire_fields import Structure
+from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId, MessageId, ProducerId, Structure
 from quire.server.openwire.advisory_structures import ADVISORY, with_structure
 from quire.server.openwire.client_door import ClientDoor
 from quire.server.openwire.message_content import message_of, producer_of

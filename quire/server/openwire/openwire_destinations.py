@@ -11,8 +11,8 @@ from quire.protocols.openwire.structures import (
     ActiveMQTempQueue,
     ActiveMQTempTopic,
     ActiveMQTopic,
+    Throwable,
 )
-from quire.protocols.openwire.throwable import Throwable
 
 _KINDS: dict[type[ActiveMQDestination], tuple[DestinationKind, Scope]] = {
     ActiveMQQueue: (DestinationKind.QUEUE, Scope.COMMON),

@@ -40,11 +40,9 @@ from quire.protocols.openwire.commands import (
     WireFormatInfo,
 )
 from quire.protocols.openwire.messages import Message
-from quire.protocols.openwire.negotiation import format_of, info_of, properties_of
+from quire.protocols.openwire.negotiation import WireFormat, format_of, info_of, properties_of
 from quire.protocols.openwire.plain_frames import PlainAck, PlainMessage
-from quire.protocols.openwire.structures import BrokerId, ProducerId
-from quire.protocols.openwire.throwable import Throwable
-from quire.protocols.openwire.wire_format import WireFormat
+from quire.protocols.openwire.structures import BrokerId, ProducerId, Throwable
 from quire.server.connected_door import OUTPUT_LIMIT, MakesSession
 from quire.server.connection import Connection
 from quire.server.heart_beat import HeartBeat

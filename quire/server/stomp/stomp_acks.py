@@ -18,8 +18,7 @@ from quire.broker.streams.groups.group_partition import RETRIES, RETRY_LANE
 from quire.broker.streams.groups.retries import LEVELS_MS, level_ms
 from quire.errors import InvalidHeader, UnknownMessage
 from quire.message import escape, unescape
-from quire.protocols.stomp.frames import Head
-from quire.protocols.stomp.versions import Version
+from quire.protocols.stomp.frames import Head, Version
 from quire.server.stomp.stomp_frames import NO_MESSAGE, MessageIds
 from quire.server.stomp.stomp_subscribe import StompConsumers, is_of_member
 from quire.sessions.base import (

@@ -16,7 +16,7 @@ from quire.destination import DestinationKind
 from quire.errors import InvalidDestination
 from quire.message import Message, escape, header_lines
 from quire.protocols.stomp.encoder import content_for
-from quire.protocols.stomp.versions import Version
+from quire.protocols.stomp.frames import Version
 from quire.sessions.base import ConsumerKind, MemberPart, Part, SubscribeSpec
 
 NO_MESSAGE = "0"

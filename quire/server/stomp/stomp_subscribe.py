@@ -15,8 +15,7 @@ from quire.destination_pattern import Pattern
 from quire.errors import InvalidArgument, InvalidDestination, InvalidHeader, LimitExceeded, UnknownSubscription
 from quire.logs import event
 from quire.message import header_lines
-from quire.protocols.stomp.frames import Head
-from quire.protocols.stomp.versions import Version
+from quire.protocols.stomp.frames import Head, Version
 from quire.selectors import selector
 from quire.server.stomp.stomp_frames import NO_MESSAGE, Client, frame_start, marker, writer_of
 from quire.sessions.base import Consumer, ConsumerKind, Membership, Part, Session, SubscribeSpec

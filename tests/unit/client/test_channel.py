@@ -23,8 +23,7 @@ from quire.protocols.openwire.commands import (
     TransactionInfo,
 )
 from quire.protocols.openwire.messages import ActiveMQMessage
-from quire.protocols.openwire.structures import BaseCommand, ConnectionId, SessionId
-from quire.protocols.openwire.throwable import Throwable
+from quire.protocols.openwire.structures import BaseCommand, ConnectionId, SessionId, Throwable
 from tests.unit.client.scripted_broker import ScriptedBroker
 
 

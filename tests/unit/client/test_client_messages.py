@@ -20,11 +20,9 @@ from quire.errors import (
     ProducerHeld,
     TransactionRolledBack,
 )
-from quire.protocols.openwire.bodies import deflate
 from quire.protocols.openwire.commands import MessageDispatch
-from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQMessage
-from quire.protocols.openwire.structures import MessageId, ProducerId
-from quire.protocols.openwire.throwable import Throwable
+from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQMessage, deflate
+from quire.protocols.openwire.structures import MessageId, ProducerId, Throwable
 
 BODIES = ["text", "", b"bytes", b"", {"a": [1, {"b": None}]}, {}, [1, "x", 2.5], [], None, JavaObject(b"\xac\xed"),
           Blob("http://x/y", "text/plain", True)]  # fmt: skip

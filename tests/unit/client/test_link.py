@@ -8,7 +8,7 @@ import pytest
 from quire.client.link import Link
 from quire.clock import SystemClock
 from quire.errors import ProtocolViolation, QuireError, WrongProtocol
-from quire.protocols.openwire.wire_format import WireFormat
+from quire.protocols.openwire.negotiation import WireFormat
 
 
 @pytest.mark.parametrize(("answer", "error", "text"), [

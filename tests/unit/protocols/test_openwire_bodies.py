@@ -7,7 +7,6 @@ import pytest
 
 from quire.errors import InvalidArgument, LimitExceeded, ProtocolViolation
 from quire.protocols.openwire import modified_utf8
-from quire.protocols.openwire.bodies import deflate, inflate, read_text, write_text
 from quire.protocols.openwire.messages import (
     ActiveMQBytesMessage,
     ActiveMQMapMessage,
@@ -15,6 +14,10 @@ from quire.protocols.openwire.messages import (
     ActiveMQStreamMessage,
     ActiveMQTextMessage,
     Message,
+    deflate,
+    inflate,
+    read_text,
+    write_text,
 )
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, read_values, write_map, write_values
 

@@ -29,7 +29,7 @@ from quire.protocols.openwire.commands import (
     WireFormatInfo,
 )
 from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage
-from quire.protocols.openwire.negotiation import info_of
+from quire.protocols.openwire.negotiation import WireFormat, info_of
 from quire.protocols.openwire.structures import (
     ActiveMQQueue,
     BrokerId,
@@ -39,10 +39,10 @@ from quire.protocols.openwire.structures import (
     MessageId,
     ProducerId,
     SessionId,
+    StackElement,
+    Throwable,
     XATransactionId,
 )
-from quire.protocols.openwire.throwable import StackElement, Throwable
-from quire.protocols.openwire.wire_format import WireFormat
 
 LOOSE = WireFormat()
 TIGHT = WireFormat(tight=True)

@@ -4,9 +4,8 @@ import pytest
 
 from quire.errors import LimitExceeded, ProtocolViolation, UnsupportedVersion
 from quire.protocols.openwire.commands import WireFormatInfo
-from quire.protocols.openwire.negotiation import format_of, info_of, properties_of
+from quire.protocols.openwire.negotiation import FIRST, WireFormat, format_of, info_of, properties_of
 from quire.protocols.openwire.primitives import Tag, Typed, write_map
-from quire.protocols.openwire.wire_format import FIRST, WireFormat
 
 ALL = WireFormat(12, True, 1024, False, True, 5000, True, 20_000, 3_000)
 NOTHING = WireFormat(1, False, 0, True, False, 5000, False, 0, 0)

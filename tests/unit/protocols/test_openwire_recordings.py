@@ -17,9 +17,8 @@ from quire.protocols.openwire.commands import (
     WireFormatInfo,
 )
 from quire.protocols.openwire.messages import ActiveMQBytesMessage
-from quire.protocols.openwire.negotiation import format_of
+from quire.protocols.openwire.negotiation import WireFormat, format_of
 from quire.protocols.openwire.structures import ActiveMQQueue, ConnectionId, ConsumerId
-from quire.protocols.openwire.wire_format import WireFormat
 
 RECORDINGS = Path(__file__).parent / "openwire_recordings"
 NAMES = sorted(path.name.removesuffix("-c2b.bin") for path in RECORDINGS.glob("*-c2b.bin"))

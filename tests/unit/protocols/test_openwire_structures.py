@@ -12,10 +12,11 @@ from quire.protocols.openwire.commands import (
     ProducerAck,
     RemoveInfo,
 )
-from quire.protocols.openwire.loose_reader import LooseReader
-from quire.protocols.openwire.loose_writer import LooseWriter
+from quire.protocols.openwire.loose import LooseReader, LooseWriter
 from quire.protocols.openwire.messages import ActiveMQBlobMessage, ActiveMQBytesMessage
 from quire.protocols.openwire.structures import (
+    TYPES,
+    VERSIONS,
     ActiveMQDestination,
     ActiveMQQueue,
     ActiveMQTempDestination,
@@ -30,11 +31,11 @@ from quire.protocols.openwire.structures import (
     NetworkBridgeFilter,
     ProducerId,
     SessionId,
+    Structure,
     XATransactionId,
+    wire_fields,
 )
-from quire.protocols.openwire.tight_reader import TightReader
-from quire.protocols.openwire.tight_writer import TightWriter
-from quire.protocols.openwire.wire_fields import TYPES, VERSIONS, Structure, wire_fields
+from quire.protocols.openwire.tight import TightReader, TightWriter
 from tests.fuzz.openwire_decoder import structure_of
 
 PRODUCER = ProducerId("ID:host-1-2:1", 3, 4)

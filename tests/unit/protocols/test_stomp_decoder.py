@@ -6,8 +6,7 @@ import pytest
 
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError
 from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits
-from quire.protocols.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS, AckRun
-from quire.protocols.stomp.versions import Version
+from quire.protocols.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS, AckRun, Version
 from tests.fuzz.stomp_decoder import Frame, decode, fault_of, frames_of
 
 LIMITS = Limits(max_headers=3, max_line=120, max_body=50)

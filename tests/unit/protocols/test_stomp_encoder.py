@@ -5,8 +5,7 @@ import pytest
 from quire.errors import ERRORS, InvalidHeader, ProtocolViolation, UnsupportedVersion
 from quire.protocols.stomp.decoder import Decoder, Limits
 from quire.protocols.stomp.encoder import content_for, encode_frame, encode_receipts, error_frame
-from quire.protocols.stomp.frames import SERVER_COMMANDS
-from quire.protocols.stomp.versions import Version
+from quire.protocols.stomp.frames import SERVER_COMMANDS, Version
 from tests.fuzz.stomp_decoder import decode, fault_of
 
 V1_0, V1_1, V1_2 = Version

@@ -3,9 +3,8 @@
 import pytest
 
 from quire.errors import InvalidHeader, ProtocolViolation
-from quire.protocols.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS, Head
+from quire.protocols.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS, Head, Version
 from quire.protocols.stomp.states import State, check_required, next_state
-from quire.protocols.stomp.versions import Version
 
 COMMANDS = CLIENT_COMMANDS | SERVER_COMMANDS
 V1_0, V1_1, V1_2 = Version

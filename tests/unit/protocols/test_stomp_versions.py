@@ -3,8 +3,7 @@
 import pytest
 
 from quire.errors import InvalidHeader, ProtocolViolation, UnsupportedVersion
-from quire.protocols.stomp.frames import Head
-from quire.protocols.stomp.versions import Version, agreed, heart_beat, negotiate
+from quire.protocols.stomp.frames import Head, Version, agreed, heart_beat, negotiate
 
 
 def connect(name: str = "", value: str = "") -> Head:

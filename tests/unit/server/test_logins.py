@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from quire.protocols.stomp import similar_heads
+from quire.protocols.stomp import heads
 from quire.security import Access, Credentials, Origin
 from quire.security.accounts import SavedState
 from quire.server.entrance.admission import Admission
@@ -221,7 +221,7 @@ def test_a_durable_subscription_remembers_its_user() -> None:
 
 
 def test_a_head_that_is_like_an_allowed_one_is_not_allowed_for_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(similar_heads, "_MAX_KEPT", 1)  # from here on, heads of other destinations are not read in full
+    monkeypatch.setattr(heads, "_MAX_KEPT", 1)  # from here on, heads of other destinations are not read in full
     stepped, secrets = secured()
     mine = [f"mine.{number}" for number in range(4)]
     rules(

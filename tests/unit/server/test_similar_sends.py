@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from quire.protocols.stomp import similar_heads
-from quire.protocols.stomp.frames import Head
+from quire.protocols.stomp import heads as heads_module
+from quire.protocols.stomp.frames import Head, Version
 from quire.protocols.stomp.heads import parse_head
-from quire.protocols.stomp.versions import Version
 from quire.server.stomp.stomp_sends import SendRoute
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer
@@ -62,7 +61,7 @@ def test_heads_of_ever_other_destinations_are_not_read_in_full(read: list[str]) 
 
 
 def test_those_that_come_from_some_time_on_are_learned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(similar_heads, "_USES", 300)
+    monkeypatch.setattr(heads_module, "_USES", 300)
     client = SteppedBroker().connect()
     send_each(client, [f"q{number}" for number in range(200)], b"1")
     names = [f"r{number}" for number in range(60)]
@@ -76,7 +75,7 @@ def client_heads(client: SteppedClient) -> list[bytes]:
 
 
 def test_a_queue_is_told_of_groups_though_the_head_is_like_that_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(similar_heads, "_MAX_KEPT", 1)
+    monkeypatch.setattr(heads_module, "_MAX_KEPT", 1)
     stepped = SteppedBroker()
     producer = known(stepped, "a", "b", "c")
     for name in ("a", "b", "c"):
@@ -85,7 +84,7 @@ def test_a_queue_is_told_of_groups_though_the_head_is_like_that_of_another(monke
 
 
 def test_what_follows_a_message_to_a_temporary_queue_is_persistent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(similar_heads, "_MAX_KEPT", 1)
+    monkeypatch.setattr(heads_module, "_MAX_KEPT", 1)
     stepped = SteppedBroker()
     producer = known(stepped, "a", "b")
     for destination in ("/temp-queue/t", "/temp-queue/t2", "/queue/a", "/queue/b"):

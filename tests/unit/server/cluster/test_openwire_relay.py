@@ -21,6 +21,7 @@ from quire.protocols.openwire.commands import (
     Response,
     ShutdownInfo,
 )
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.structures import (
     ActiveMQQueue,
     ActiveMQTempQueue,
@@ -30,7 +31,6 @@ from quire.protocols.openwire.structures import (
     MessageId,
     ProducerId,
 )
-from quire.protocols.openwire.wire_format import WireFormat
 from tests.unit.server.cluster.openwire_cluster import OpenWireCluster
 from tests.unit.server.openwire.rig import OpenWireClient, pull, sequence_of, texts, thrown
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from quire.protocols.openwire.bodies import read_text, write_text
 from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import (
     AckType,
@@ -23,8 +22,8 @@ from quire.protocols.openwire.commands import (
     TransactionType,
     WireFormatInfo,
 )
-from quire.protocols.openwire.messages import ActiveMQTextMessage, Message
-from quire.protocols.openwire.negotiation import format_of, info_of
+from quire.protocols.openwire.messages import ActiveMQTextMessage, Message, read_text, write_text
+from quire.protocols.openwire.negotiation import WireFormat, format_of, info_of
 from quire.protocols.openwire.primitives import Typed, write_map
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
@@ -37,10 +36,9 @@ from quire.protocols.openwire.structures import (
     MessageId,
     ProducerId,
     SessionId,
+    Structure,
     TransactionId,
 )
-from quire.protocols.openwire.wire_fields import Structure
-from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.openwire.openwire_door import OpenWireDoor, OpenWireDoors
 from quire.settings import Settings
 from quire.testing.stepped import RecordingConnection, SteppedBroker

@@ -5,8 +5,14 @@ from typing import Any
 import pytest
 
 from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispatch, Response, TransactionType
-from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, ConsumerId, MessageId, ProducerId
-from quire.protocols.openwire.throwable import Throwable
+from quire.protocols.openwire.structures import (
+    ActiveMQQueue,
+    ActiveMQTopic,
+    ConsumerId,
+    MessageId,
+    ProducerId,
+    Throwable,
+)
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, T, id_of, sequence_of
 

@@ -17,8 +17,7 @@ from quire.protocols.openwire.commands import (
 )
 from quire.protocols.openwire.messages import ActiveMQMessage, ActiveMQTextMessage
 from quire.protocols.openwire.primitives import Tag, Typed, read_map
-from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, ConnectionId
-from quire.protocols.openwire.wire_fields import Structure
+from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, ConnectionId, Structure
 from tests.unit.broker.harness import settings
 from tests.unit.broker.subscribing import subscribe
 from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, T

@@ -22,6 +22,7 @@ from quire.protocols.openwire.commands import (
     TransactionInfo,
 )
 from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
     ActiveMQQueue,
@@ -34,11 +35,12 @@ from quire.protocols.openwire.structures import (
     MessageId,
     ProducerId,
     SessionId,
+    Structure,
     TransactionId,
+    WireField,
     XATransactionId,
+    wire_fields,
 )
-from quire.protocols.openwire.wire_fields import Structure, WireField, wire_fields
-from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.openwire.dispatch_frames import number_of
 from tests.fuzz.openwire_decoder import commands, value_of
 from tests.unit.server.openwire.rig import Q, Rig

@@ -14,13 +14,13 @@ from quire.protocols.openwire.commands import (
     Response,
     TransactionType,
 )
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.structures import (
     ActiveMQQueue,
     ActiveMQTopic,
     ConnectionId,
     ConsumerId,
 )
-from quire.protocols.openwire.wire_format import WireFormat
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import Q, Rig, T, counters, sequence_of, texts, with_messages
 

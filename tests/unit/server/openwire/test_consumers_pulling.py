@@ -1,10 +1,10 @@
 """Consumers without a prefetch, which ask for each message."""
 
 from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, MessagePull
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.structures import (
     ConsumerId,
 )
-from quire.protocols.openwire.wire_format import WireFormat
 from tests.unit.server.openwire.rig import Q, Rig, T, pull, with_messages
 
 

@@ -6,7 +6,6 @@ import pytest
 from msgspec import json
 
 from quire.management.queues import Management
-from quire.protocols.openwire.bodies import read_text, write_text
 from quire.protocols.openwire.commands import MessageDispatch
 from quire.protocols.openwire.messages import (
     ActiveMQBytesMessage,
@@ -14,6 +13,8 @@ from quire.protocols.openwire.messages import (
     ActiveMQMessage,
     ActiveMQTextMessage,
     Message,
+    read_text,
+    write_text,
 )
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
 from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue, ActiveMQTempQueue, ActiveMQTopic

@@ -12,8 +12,7 @@ from quire.protocols.openwire.commands import (
     SessionInfo,
     WireFormatInfo,
 )
-from quire.protocols.openwire.negotiation import format_of, properties_of
-from quire.protocols.openwire.wire_format import WireFormat
+from quire.protocols.openwire.negotiation import WireFormat, format_of, properties_of
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import JAVA, Rig
 

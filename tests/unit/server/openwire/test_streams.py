@@ -20,16 +20,16 @@ from quire.protocols.openwire.commands import (
     TransactionType,
 )
 from quire.protocols.openwire.messages import OFFSET, PARTITION
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
 from quire.protocols.openwire.structures import (
     ActiveMQDestination,
     ActiveMQQueue,
     ActiveMQTopic,
     ConsumerId,
+    Throwable,
     XATransactionId,
 )
-from quire.protocols.openwire.throwable import Throwable
-from quire.protocols.openwire.wire_format import WireFormat
 from quire.server.openwire.dispatch_frames import number_of, part_and_sequence, part_of, place_properties
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, counters, id_of, properties, texts
