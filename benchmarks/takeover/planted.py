@@ -9,8 +9,9 @@ from collections.abc import Callable
 from quire.cli.main import main
 from quire.message import Message
 from quire.store.base import LaneBatch, WriteBatch
-from quire.store.postgresql import ownership, statements
-from quire.store.postgresql.batch_writer import BatchWriter
+from quire.store.postgresql import commit as commit_module
+from quire.store.postgresql import ownership
+from quire.store.postgresql.commit import BatchWriter
 
 EVERY = 20
 """Every so many commits a fault happens that would be found at once otherwise."""
@@ -22,7 +23,7 @@ _ANY_EPOCH = (
 
 def two_owners() -> None:
     """Commits of any epoch pass, and the owner before is not disconnected."""
-    statements._FENCE = _ANY_EPOCH
+    commit_module._FENCE = _ANY_EPOCH
     ownership._TERMINATE = "SELECT {pid} < 0"
 
 

@@ -13,8 +13,7 @@ import msgspec
 from quire.broker.core.core import Core
 from quire.errors import UnknownProducer
 from quire.resources import ProducerStatus
-from quire.store.base import MAX_MARK_KEY, WriteBatch
-from quire.store.marks import walk_marks
+from quire.store.base import MAX_MARK_KEY, WriteBatch, walk_marks
 
 MARKS = "producer/"
 

@@ -24,7 +24,7 @@ from quire.cli.output import Output, output_option, printable
 from quire.clock import Clock, SystemClock
 from quire.errors import QuireError, StoreOutdated, StoreTooNew
 from quire.settings import Settings, broker_file, load, security_file, split_address, store_url
-from quire.store.maintenance.kept_backups import KeptBackups
+from quire.store.maintenance.backups import KeptBackups
 from quire.store.maintenance.open_store import open_for_reading
 from quire.store.urls import shown, store_exists, store_path, stores_of
 from quire.units import format_size

@@ -14,18 +14,15 @@ from quire import migrations
 from quire.cli.output import Output, columns, confirm, messages, on_terminal, output_option
 from quire.errors import StoreError, UnknownDestination
 from quire.settings import KEYS, load, store_url
-from quire.store.base import Store
+from quire.store.base import Store, newest_format
 from quire.store.disk import private_files
-from quire.store.format import newest_format
-from quire.store.maintenance.chain import chain, find_destination, find_message
-from quire.store.maintenance.damaged import damaged_file
-from quire.store.maintenance.export import export as export_lines
-from quire.store.maintenance.importer import import_lines
-from quire.store.maintenance.lines import body_part
+from quire.store.maintenance.backups import restore as restore_store
+from quire.store.maintenance.base import damaged_file
 from quire.store.maintenance.open_store import OpenStore, open_for_reading, open_for_writing
-from quire.store.maintenance.repair import repair as repair_store
-from quire.store.maintenance.restore import restore as restore_store
-from quire.store.maintenance.verify import Progress
+from quire.store.maintenance.open_store import repair as repair_store
+from quire.store.maintenance.transfer import body_part, import_lines
+from quire.store.maintenance.transfer import export as export_lines
+from quire.store.maintenance.verify import Progress, chain, find_destination, find_message
 from quire.store.maintenance.verify import verify as verify_store
 from quire.store.urls import shown, store_path, stores_of
 

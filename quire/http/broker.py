@@ -24,7 +24,7 @@ from quire.resources import BrokerStatus, DiskUse, MemoryUse, SpoolUse, State, S
 from quire.security import Permission
 from quire.server.service import Service
 from quire.settings import KEYS
-from quire.store.format import newest_format
+from quire.store.base import newest_format
 from quire.store.urls import shown
 
 

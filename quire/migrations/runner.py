@@ -6,8 +6,8 @@ from typing import NamedTuple
 from quire.clock import Clock, SystemClock
 from quire.errors import StoreUnreachable
 from quire.migrations.store_migration import StoreMigration
-from quire.store.format import check_format, newest_format
-from quire.store.maintenance.data_files import stamp
+from quire.store.base import check_format, newest_format
+from quire.store.maintenance.base import stamp
 from quire.store.maintenance.open_store import locked
 from quire.store.urls import shown, store_exists, store_for_url, store_path
 
@@ -58,8 +58,8 @@ def _format_at(url: str) -> int | None:
     """The format of a store; None if there is none. A server is asked once: clients may wait for this start."""
     path = store_path(url)
     if path is None:
-        from quire.store.postgresql.creation import found_format
         from quire.store.postgresql.database import Database
+        from quire.store.postgresql.tables import found_format
 
         return found_format(Database(url))
     if not store_exists(url):
@@ -94,7 +94,7 @@ def migration_of(url: str) -> StoreMigration:
 
         return LmdbMigration(path)
     if path is not None:
-        from quire.migrations.sql.sqlite_migration import SqliteMigration
+        from quire.migrations.sql.sql_migration import SqliteMigration
 
         return SqliteMigration(path)
     from quire.migrations.sql.postgresql_migration import PostgresqlMigration

@@ -16,7 +16,7 @@ from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.server.child_environment import child_environment
 from quire.settings import BackupSettings
-from quire.store.maintenance.kept_backups import KeptBackups
+from quire.store.maintenance.backups import KeptBackups
 
 LOOK = 30.0
 """The time of the day is looked at no less often than so, in seconds: clocks are set, and days have 23 or 25 hours."""
@@ -97,7 +97,7 @@ class Backups:
         began_ms, began = self._clock.now_ms(), self._clock.monotonic()
         directory, keep = self._settings.directory, self._settings.keep
         event("backup.started", f"backing the store up to {directory}", directory=directory)
-        arguments = ("-P", "-m", "quire.store.maintenance.kept_backups", self._url, directory, str(keep))
+        arguments = ("-P", "-m", "quire.store.maintenance.backups", self._url, directory, str(keep))
         try:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, *arguments, stdout=PIPE, env=child_environment()

@@ -1,39 +1,180 @@
-"""The store SPI: what every store does. What it keeps is in ``records``, what it writes in ``batch``.
+"""The store SPI: what every store keeps, how it is written and read, and what it refuses.
 
 A store keeps *lanes*: doubly linked lists of message records, keyed by (lane, sequence). Links are kept apart from
-bodies. Head, tail, count and bytes of a lane are stored and exact. A store is synchronous; ``apply`` is called by one
-thread at a time (the group-commit writer), reads may come from another thread meanwhile and see committed records only.
-The conformance suite in ``quire.testing`` tests all of this.
+bodies. Head, tail, count and bytes of a lane are stored and exact. The only way to write is a batch (``WriteBatch``),
+which is atomic. A store is synchronous; ``apply`` is called by one thread at a time (the group-commit writer), reads
+may come from another thread meanwhile and see committed records only. What is held and cannot be read is a
+``StoreCorrupt``, whatever error the code that reads it meets. The conformance suite in ``quire.testing`` tests all of
+this.
+
+A store has a format version; each kind of store has a newest format of its own.
 """
 
+import functools
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
 from math import inf
 from pathlib import Path
+from typing import NamedTuple, ParamSpec, TypeVar
 
+from quire.errors import StoreCorrupt, StoreError, StoreOutdated, StoreTooNew
 from quire.message import Message
-from quire.store.batch import LaneBatch, WriteBatch
-from quire.store.format import FORMAT_VERSION
-from quire.store.records import (
-    FIRST_EXPIRATION,
-    IDENTITY,
-    MAX_MARK_KEY,
-    Content,
-    Delivery,
-    Expiration,
-    LaneState,
-    Link,
-    Page,
-    StoredDestination,
-    Sync,
-)
 
-__all__ = [
-    "FIRST_EXPIRATION", "FORMAT_VERSION", "IDENTITY", "MAX_MARK_KEY", "Content", "Delivery", "Expiration", "LaneBatch",
-    "LaneReader", "LaneState", "Link", "Page", "Store", "StoreReader", "StoredDestination", "Sync", "WriteBatch",
-    "walk",
-]  # fmt: skip
+MAX_MARK_KEY = 448
+"""The longest key of a mark, in bytes of UTF-8. LMDB allows 511, an index of PostgreSQL 2704."""
+
+
+class Sync(StrEnum):
+    """When a commit is on disk: before it is confirmed, at the latest one second after, or when the system likes."""
+
+    ALWAYS = "always"
+    INTERVAL = "interval"
+    NEVER = "never"
+
+
+class Delivery(NamedTuple):
+    """The stored delivery state of a returned record."""
+
+    deliveries: int  # how often it was given to a consumer
+    failures: int = 0  # how many of those count against the maximum of redeliveries
+    not_before: int = 0  # do not deliver it before this time of ``WallClock.steady_ms``; 0 for at once
+    cause: str = ""  # why it came back last
+
+
+def add_delivery(message: Message, delivery: Delivery) -> None:
+    """Set what a delivery state says on the message of its record."""
+    message.deliveries, message.failures = delivery.deliveries, delivery.failures
+    message.redelivered, message.not_before = delivery.deliveries > 0, delivery.not_before
+
+
+class LaneState(NamedTuple):
+    """What a store knows of a lane without reading its records; ``head`` and ``tail`` are 0 in an empty lane."""
+
+    head: int = 0
+    tail: int = 0
+    count: int = 0  # type: ignore[assignment]  # hides tuple.count, which is not used here
+    bytes: int = 0  # the sum of the sizes of its records
+    next_sequence: int = 1  # above every sequence ever used
+    dispatch_mark: int = 0  # records up to this sequence may have been delivered
+
+
+class Link(NamedTuple):
+    """A record's place in its lane's list, read without its body."""
+
+    sequence: int  # the record's sequence
+    previous: int  # its predecessor's sequence; 0 at the head
+    next: int  # its successor's sequence; 0 at the tail
+    size: int  # the content's size in bytes
+    checksum: int  # CRC-32 of the content (``zlib.crc32``)
+
+
+class Expiration(NamedTuple):
+    """An entry of the index of expirations. Entries sort by time, then lane, then sequence."""
+
+    time: int  # when the record expires, in milliseconds since the epoch
+    lane: int  # the record's lane
+    sequence: int  # the record's sequence
+
+
+FIRST_EXPIRATION = Expiration(0, 0, 0)
+"""Before all entries of the index of expirations."""
+
+
+Content = tuple[int, bytes, int, int, int]
+"""A record for reading in bulk: sequence, content, expiration, priority, deliveries. A tuple costs the least."""
+
+
+class Page(NamedTuple):
+    """The result of one read: messages in the order of the lane, with their delivery states."""
+
+    messages: list[Message]
+    end: bool  # whether the lane has nothing after them
+
+
+IDENTITY = "identity"
+"""The setting of a stream that distinguishes it from any other stream of the same name, earlier or in another store."""
+
+
+class StoredDestination(NamedTuple):
+    """A destination as the store lists it at start."""
+
+    id: int  # the store's number for it, from 1; never used again
+    kind: str  # ``queue``, ``topic`` or ``stream``
+    name: str  # its name
+    settings: dict[str, object]  # its own settings, by name (``paused`` say); JSON values
+    lanes: tuple[int, ...]  # the lane ids it has, in their order
+
+
+_NEW = LaneState()
+
+
+class LaneBatch:
+    """The part of a batch that concerns one lane. Plain lists and dictionaries: the broker fills them directly."""
+
+    __slots__ = ("appends", "deliveries", "dispatch_mark", "removals", "state")
+
+    def __init__(self) -> None:
+        self.appends: list[Message] = []  # in ascending sequence, above every sequence the lane ever had
+        self.removals: list[int] = []  # a sequence that the lane does not have is ignored
+        # Delivery states by sequence; None removes one. States of removed records go with them, others are ignored.
+        self.deliveries: dict[int, Delivery | None] = {}
+        self.dispatch_mark: int | None = None  # None leaves it
+        self.state = _NEW  # the lane after the commit: ``apply`` sets it, so no read is needed
+
+    def __bool__(self) -> bool:
+        return bool(self.appends or self.removals or self.deliveries or self.dispatch_mark is not None)
+
+
+@dataclass(slots=True)
+class WriteBatch:
+    """Changes to any number of lanes that become durable together or not at all.
+
+    Within a lane, appends come before removals. A destination is created in the batch that first uses its lanes, or
+    before. A *mark* is anything small that the broker stores besides messages, such as a prepared transaction or an
+    ack set; its key has 1 to ``MAX_MARK_KEY`` bytes of UTF-8 and no NUL character, its value may have megabytes.
+    """
+
+    lanes: dict[int, LaneBatch] = field(default_factory=dict)
+    # To create or to replace; None removes the destination, its lanes and all their records.
+    destinations: dict[int, StoredDestination | None] = field(default_factory=dict)
+    producers: dict[str, int | None] = field(default_factory=dict)  # the highest accepted sequences; None removes one
+    marks: dict[str, bytes | None] = field(default_factory=dict)  # None removes one
+
+    def lane(self, lane: int) -> LaneBatch:
+        """The part for a lane, made on first use."""
+        part = self.lanes.get(lane)
+        if part is None:
+            part = self.lanes[lane] = LaneBatch()
+        return part
+
+    def __bool__(self) -> bool:
+        return bool(self.destinations or self.producers or self.marks or any(self.lanes.values()))
+
+
+FORMAT_VERSION = 2
+"""The format of LMDB that this version of Quire reads and writes. Version 1 had no record checksums."""
+
+SQL_FORMAT = 3
+"""The format of SQLite and PostgreSQL: version 3 keeps records in pages."""
+
+
+def newest_format(url: str) -> int:
+    """The format that this version of Quire reads and writes in the store of a URL."""
+    return FORMAT_VERSION if url.startswith("lmdb:") else SQL_FORMAT
+
+
+def check_format(found: int, url: str) -> None:
+    """Refuse a store of another format; the URL is shown."""
+    expected = newest_format(url)
+    if found != expected:
+        raise (StoreTooNew if found > expected else StoreOutdated)(
+            f"the store {url} has format {found}, and this version of Quire supports {expected}",
+            found=found, expected=expected, url=url,
+        )  # fmt: skip
 
 
 class LaneReader(ABC):
@@ -295,3 +436,71 @@ def walk(reader: StoreReader, lane: int, step: int = 10_000) -> Iterator[Link]:
     while links := reader.links(lane, start, step):
         yield from links
         start = links[-1].sequence + 1
+
+
+_Value = TypeVar("_Value")
+
+
+def mark_key(key: str) -> bytes:
+    """The bytes of a mark's key; PostgreSQL takes no NUL character."""
+    encoded = key.encode()
+    if not 0 < len(encoded) <= MAX_MARK_KEY or "\0" in key:
+        text = f"a mark's key has 1 to {MAX_MARK_KEY} bytes and no NUL character: choose another name than {key!r}"
+        raise StoreError(text, key=key)
+    return encoded
+
+
+def walk_marks(reader: StoreReader, prefix: str = "", step: int = 100) -> Iterator[tuple[str, bytes]]:
+    """All marks whose keys begin with a prefix, by key, with at most ``step`` values in memory."""
+    return _walk(lambda start: reader.marks(prefix, start, step + 1), step)
+
+
+def walk_producers(reader: StoreReader, step: int = 1000) -> Iterator[tuple[str, int]]:
+    """All producers with their highest send sequences, by id."""
+    return _walk(lambda start: reader.producers(start, step + 1), step)
+
+
+def _walk(read: Callable[[str], list[tuple[str, _Value]]], step: int) -> Iterator[tuple[str, _Value]]:
+    start = ""
+    while True:
+        found = read(start)
+        yield from found[:step]
+        if len(found) <= step:
+            return
+        start = found[step][0]
+
+
+def end_of_prefix(prefix: str) -> str | None:
+    """The first text, in the order of bytes of UTF-8, above all texts with a prefix; None if there is none."""
+    kept = prefix.rstrip("\U0010ffff")
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(0xE000 if following == 0xD800 else following)  # surrogates are no characters
+
+
+_UNREADABLE = (struct.error, ValueError, KeyError, IndexError, TypeError)
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_Reader = TypeVar("_Reader", bound=StoreReader)
+
+
+def tells_of_damage(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """A method that reads what is stored, and raises ``StoreCorrupt`` if it makes no sense."""
+
+    @functools.wraps(method)
+    def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(*args, **kwargs)
+        except _UNREADABLE as error:
+            raise StoreCorrupt(f"the store has an invalid entry: {error!r}") from error
+
+    return checked
+
+
+def reader_tells_of_damage(reader: type[_Reader]) -> type[_Reader]:
+    """As ``tells_of_damage``, for every read of a class."""
+    for name in StoreReader.__abstractmethods__:
+        setattr(reader, name, tells_of_damage(getattr(reader, name)))
+    return reader

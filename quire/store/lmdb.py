@@ -18,10 +18,8 @@ from quire.errors import (
     StoreUnreachable,
     StoreUnreadable,
 )
-from quire.store.base import StoreReader, Sync, WriteBatch
-from quire.store.disk import NO_SPACE, allocate, file_failure
-from quire.store.filelock import FileLock, FileLocked
-from quire.store.format import FORMAT_VERSION, check_format
+from quire.store.base import FORMAT_VERSION, StoreReader, Sync, WriteBatch, check_format
+from quire.store.disk import NO_SPACE, FileLock, FileLocked, allocate, file_failure
 from quire.store.paged_store import Bytes, PagedReader, PagedStore, Tables
 
 FIRST_MAP_SIZE = 1 << 30

@@ -23,9 +23,9 @@ from quire.store.base import (
     StoredDestination,
     StoreReader,
     WriteBatch,
+    add_delivery,
+    mark_key,
 )
-from quire.store.marks import mark_key
-from quire.store.records import add_delivery
 
 _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")

@@ -41,11 +41,12 @@ from quire.store.base import (
     StoredDestination,
     StoreReader,
     WriteBatch,
+    add_delivery,
+    mark_key,
+    reader_tells_of_damage,
+    tells_of_damage,
 )
-from quire.store.damage import reader_tells_of_damage, tells_of_damage
-from quire.store.marks import mark_key
 from quire.store.pages import ENTRY, KEY, LinksPage, common_run, entry_of
-from quire.store.records import add_delivery
 
 LANE = Struct(">I")
 """The key of a lane's state, and of a destination."""

@@ -21,10 +21,8 @@ from quire.errors import (
     StoreUnreachable,
     StoreUnreadable,
 )
-from quire.store.base import StoreReader, Sync, WriteBatch
-from quire.store.disk import file_failure
-from quire.store.filelock import FileLock, FileLocked
-from quire.store.format import SQL_FORMAT, check_format
+from quire.store.base import SQL_FORMAT, StoreReader, Sync, WriteBatch, check_format
+from quire.store.disk import FileLock, FileLocked, file_failure
 from quire.store.paged_store import PagedReader, PagedStore, Tables
 
 BUSY_SECONDS = 30.0

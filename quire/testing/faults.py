@@ -21,7 +21,7 @@ from quire.store.base import (
 )
 from quire.store.paged_store import PagedStore, Transaction
 from quire.store.pages import KEY, entry_of
-from quire.store.postgresql.statements import Change
+from quire.store.postgresql.commit import Change
 from quire.store.postgresql.store import PostgresqlStore
 from quire.store.postgresql.tables import pages
 

@@ -26,8 +26,8 @@ from quire.store.base import (
     StoredDestination,
     WriteBatch,
     walk,
+    walk_marks,
 )
-from quire.store.marks import walk_marks
 from quire.testing.store_model import ModelLane, StoreMachine, StoreModel, make_message
 
 PLENTY = 1 << 40

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from quire.errors import InvalidArgument, StoreLocked, StoreUnreachable
 from quire.store.base import Delivery, LaneState, WriteBatch
-from quire.store.maintenance import postgresql_maintenance, postgresql_pages, postgresql_repair
-from quire.store.maintenance import postgresql_server as server_look
-from quire.store.maintenance.findings import Problem, RepairReport
-from quire.store.maintenance.importer import import_lines
-from quire.store.maintenance.open_store import open_for_reading, open_for_writing
-from quire.store.maintenance.repair import repair
-from quire.store.maintenance.restore import restore
+from quire.store.maintenance import postgresql
+from quire.store.maintenance.backups import restore
+from quire.store.maintenance.base import Problem, RepairReport
+from quire.store.maintenance.open_store import open_for_reading, open_for_writing, repair
+from quire.store.maintenance.transfer import import_lines
 from quire.store.pages import ENTRY, RECORD
 from tests.postgresql_server import PostgresqlServer
 from tests.unit.store.maintained import LEFT, fill, findings, lines, mend, message, problems, sequences
@@ -206,8 +204,8 @@ def test_pages_are_read_a_number_at_a_time(
             opened.store.apply(batch)
     before = lines(url)
     for step, size in ((1, 1), (2, 10**6), (5, 500), (20, 300), (21, 1)):
-        monkeypatch.setattr(postgresql_pages, "_STEP", step)
-        monkeypatch.setattr(postgresql_pages, "GROUP_BYTES", size)
+        monkeypatch.setattr(postgresql, "_STEP", step)
+        monkeypatch.setattr(postgresql, "GROUP_BYTES", size)
         assert mend(url) == RepairReport()
         tampering.set_link(50, previous=48)
         tampering.set_link(30, next=32)
@@ -220,14 +218,14 @@ def test_a_repair_that_lost_the_lock_changes_nothing(
     url: str, tampering: PostgresqlTampering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tampering.set_state(count=1)
-    right = postgresql_repair.clear_expirations
+    right = postgresql.clear_expirations
 
-    def taken(connection: postgresql_pages.Connection) -> int:
+    def taken(connection: postgresql.Connection) -> int:
         tampering.execute("UPDATE owner SET token = 'another', epoch = epoch + 1")
         return right(connection)
 
     with open_for_writing(url) as opened:
-        monkeypatch.setattr(postgresql_maintenance, "clear_expirations", taken)
+        monkeypatch.setattr(postgresql, "clear_expirations", taken)
         with pytest.raises(StoreLocked, match="changed nothing"):
             repair(opened, tmp_path / "damaged")
     assert problems(url) == {(Problem.WRONG_COUNT, 0)}
@@ -313,9 +311,9 @@ def test_the_server_is_examined(
 
     sound = Counter(["fsync", "nothing", "its"])  # this server runs without fsync
     assert notices() == sound
-    monkeypatch.setattr(server_look, "KEPT_LOG", -1)
-    monkeypatch.setattr(server_look, "OLD_SECONDS", 0)
-    monkeypatch.setattr(server_look, "SPARE_BYTES", -(2**40))
+    monkeypatch.setattr(postgresql, "KEPT_LOG", -1)
+    monkeypatch.setattr(postgresql, "OLD_SECONDS", 0)
+    monkeypatch.setattr(postgresql, "SPARE_BYTES", -(2**40))
     with postgresql_server.connect() as connection:
         connection.execute("SELECT pg_create_physical_replication_slot('forgotten', true)")
         connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")

@@ -11,9 +11,8 @@ from psycopg import errors
 
 from quire.errors import StoreError, StoreLocked
 from quire.store.base import LaneState, Store, WriteBatch
-from quire.store.postgresql import change, committer
-from quire.store.postgresql.change import in_steps
-from quire.store.postgresql.statements import Change
+from quire.store.postgresql import commit as commit_module
+from quire.store.postgresql.commit import Change, in_steps
 from quire.store.postgresql.store import PostgresqlStore
 from quire.testing.faults import tear
 from quire.testing.store_model import make_message
@@ -28,7 +27,7 @@ RUN_OUT = "UPDATE owner SET expires = 'epoch'"
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (change, committer):
+    for module in (commit_module, commit_module):
         monkeypatch.setattr(module, "STEP_BYTES", STEP)
 
 
@@ -189,7 +188,7 @@ def test_error_in_a_step_stores_nothing_and_the_next_commit_is_made(store: Postg
 def test_value_that_the_server_cannot_take_is_refused_before_anything_is_sent(
     store: PostgresqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committer, "MOST_BYTES", 900)
+    monkeypatch.setattr(commit_module, "MOST_BYTES", 900)
     with pytest.raises(StoreError, match="no value of more than 900 bytes"):
         store.apply(large_batch())
     assert not is_stored(store)
@@ -201,7 +200,7 @@ def test_process_that_stands_still_in_a_large_commit_is_ended_by_the_server(
     store: PostgresqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would hold its locks. When it goes on, it makes the commit over another connection."""
-    monkeypatch.setattr(committer, "_BEGIN", committer._BEGIN.replace(b"5s", b"20ms"))
+    monkeypatch.setattr(commit_module, "_BEGIN", commit_module._BEGIN.replace(b"5s", b"20ms"))
     pids = []
     send = store._committer._send
 

@@ -13,10 +13,9 @@ from psycopg import errors
 from quire.clock import ManualClock
 from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreLocked, StoreUnreachable
 from quire.store.base import LaneState, Sync
-from quire.store.postgresql import ownership, process_identity
-from quire.store.postgresql.committer import COMMIT_TRIES
+from quire.store.postgresql import ownership
+from quire.store.postgresql.commit import COMMIT_TRIES, Change
 from quire.store.postgresql.ownership import LEASE_SECONDS
-from quire.store.postgresql.statements import Change
 from quire.store.postgresql.store import PostgresqlStore
 from quire.testing.store_model import make_message
 from quire.testing.store_suite import PLENTY, append, fill, sequences
@@ -80,7 +79,7 @@ def test_lease_of_a_dead_process_of_this_machine_is_not_waited_for(
     assert not brokers.second.try_lock("second")  # it lives
     with subprocess.Popen(["sleep", "60"]) as process:
         monkeypatch.setattr(os, "getpid", lambda: process.pid)
-        brokers.execute(f"UPDATE owner SET process = '{process_identity.own()}'")
+        brokers.execute(f"UPDATE owner SET process = '{ownership.own_process()}'")
         monkeypatch.undo()
         assert not brokers.second.try_lock("second")
         process.kill()

@@ -21,13 +21,11 @@ from quire.message import Message
 from quire.migrations import MigrationReport, migrate, prepare
 from quire.migrations.lmdb import STEPS
 from quire.migrations.runner import migration_of
-from quire.store.base import Delivery, LaneState, WriteBatch
-from quire.store.format import newest_format
-from quire.store.maintenance.export import export
-from quire.store.maintenance.findings import Problem
+from quire.store.base import Delivery, LaneState, WriteBatch, newest_format, walk_producers
+from quire.store.maintenance.base import Problem
 from quire.store.maintenance.open_store import open_for_reading
+from quire.store.maintenance.transfer import export
 from quire.store.maintenance.verify import verify
-from quire.store.marks import walk_producers
 from quire.store.paged_store import Tables
 from quire.store.postgresql.database import Database
 from quire.store.urls import store_exists, store_for_url, store_path

@@ -18,12 +18,11 @@ from quire.clock import ManualClock
 from quire.errors import StoreLocked, StoreOutdated
 from quire.message import Message
 from quire.migrations import MigrationReport, migrate, prepare
-from quire.store.base import Delivery, LaneState, WriteBatch
-from quire.store.maintenance.export import export
-from quire.store.maintenance.findings import Problem
+from quire.store.base import Delivery, LaneState, WriteBatch, walk_producers
+from quire.store.maintenance.base import Problem
 from quire.store.maintenance.open_store import open_for_reading, open_for_writing
+from quire.store.maintenance.transfer import export
 from quire.store.maintenance.verify import verify
-from quire.store.marks import walk_producers
 from quire.store.sqlite import SqliteStore
 from quire.store.urls import store_for_url
 from tests.postgresql_server import PostgresqlServer
@@ -296,9 +295,9 @@ def test_a_migration_that_is_killed_anywhere_begins_again(copy: Copy) -> None:
         program = f"""
 import os, signal
 from quire.migrations import migrate
-from quire.migrations.sql import sqlite_migration
+from quire.migrations.sql import sql_migration
 
-def connect(path, connect=sqlite_migration.connect, seen=[]):
+def connect(path, connect=sql_migration.connect, seen=[]):
     connection = connect(path)
     def count(text):
         seen.append(text)
@@ -307,7 +306,7 @@ def connect(path, connect=sqlite_migration.connect, seen=[]):
     connection.set_trace_callback(count)
     return connection
 
-sqlite_migration.connect = connect
+sql_migration.connect = connect
 migrate({copy.url!r}, backup=False)
 """
         done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)

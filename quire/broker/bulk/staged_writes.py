@@ -29,7 +29,7 @@ from quire.broker.routing.routing import Routing
 from quire.errors import LimitExceeded, QuireError, StoreCorrupt, StoreError, UnknownStage
 from quire.logs import event
 from quire.message import Message
-from quire.store.marks import walk_marks
+from quire.store.base import walk_marks
 
 STEP_ROWS = 2000
 STEP_BYTES = 1 << 20

@@ -24,8 +24,7 @@ from quire.errors import StoreCorrupt
 from quire.message import Message
 from quire.selectors import Selector, at_most
 from quire.settings import Policy
-from quire.store.base import Delivery, LaneReader, LaneState, Link, Page, StoreReader, WriteBatch
-from quire.store.marks import walk_marks
+from quire.store.base import Delivery, LaneReader, LaneState, Link, Page, StoreReader, WriteBatch, walk_marks
 
 _encode = msgspec.msgpack.encode
 

@@ -35,8 +35,7 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination
 from quire.errors import InvalidArgument, LimitExceeded
 from quire.message import Message
-from quire.store.base import LaneState, Link, Store, StoredDestination, StoreReader
-from quire.store.marks import walk_marks
+from quire.store.base import LaneState, Link, Store, StoredDestination, StoreReader, walk_marks
 from quire.store.positions import extent, offset_at, set_back, set_back_key, time_from
 from quire.units import MAX_DIGITS, parse_duration, parse_time
 

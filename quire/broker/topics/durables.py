@@ -35,7 +35,7 @@ from quire.errors import DestinationInUse, InvalidArgument, QuireError, UnknownS
 from quire.logs import event
 from quire.scheduler import Timer
 from quire.selectors import Selector, selector
-from quire.store.marks import walk_marks
+from quire.store.base import walk_marks
 
 MARK_STEP = 200
 """How many marks one step removes; they are read with their values, pages of ack sets of some kilobytes."""

@@ -21,7 +21,7 @@ from quire.broker.core.core import Commit, Core
 from quire.errors import InvalidArgument, StoreCorrupt, UnknownTransaction
 from quire.logs import event
 from quire.message import Message
-from quire.store.marks import walk_marks
+from quire.store.base import walk_marks
 
 MAX_PART = 64
 """The longest global id and the longest branch id, in bytes."""

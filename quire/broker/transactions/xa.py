@@ -40,7 +40,7 @@ from quire.errors import (
 )
 from quire.logs import event
 from quire.message import MAX_VALUE, Message
-from quire.store.marks import walk_marks
+from quire.store.base import walk_marks
 
 ROLLED_BACK = "its prepared transaction was rolled back"
 

@@ -10,7 +10,7 @@ from quire.errors import StoreError
 from quire.migrations.lmdb import STEPS
 from quire.migrations.store_migration import StoreMigration
 from quire.store.lmdb import unreadable
-from quire.store.maintenance.data_files import DATA, flush, replace_data_file
+from quire.store.maintenance.base import DATA, flush, replace_data_file
 
 _SPARE_MAP = 1 << 30
 

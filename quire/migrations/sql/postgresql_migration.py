@@ -8,7 +8,7 @@ from sqlalchemy.schema import CreateSchema
 
 from quire.errors import StoreError, StoreLocked, StoreUnreachable
 from quire.migrations.sql.sql_migration import SqlMigration, read_format
-from quire.store.format import SQL_FORMAT
+from quire.store.base import SQL_FORMAT
 from quire.store.postgresql.database import Database, kind_of
 
 _NO_PART = {"lease", "owner"}

@@ -1,4 +1,4 @@
-"""Migrates a SQL store: all steps in one transaction."""
+"""Migrates a SQL store: all steps in one transaction. The backup of an SQLite store is a copy of its file."""
 
 from abc import abstractmethod
 from pathlib import Path
@@ -6,11 +6,14 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from quire.errors import StoreError, StoreLocked
+from quire.errors import StoreError, StoreLocked, StoreUnreachable
 from quire.migrations.store_migration import StoreMigration
+from quire.store.base import SQL_FORMAT
+from quire.store.maintenance.embedded import copy_database
+from quire.store.sqlite import connect, found_format
 
 _FORMAT = text("SELECT value FROM meta WHERE key = 'format'")
 
@@ -66,3 +69,32 @@ def read_format(connection: Connection) -> int:
 
 def _revision(number: int) -> str:
     return f"{number:04}"
+
+
+class SqliteMigration(SqlMigration):
+    """The migration of a store in an SQLite file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        engine = create_engine("sqlite://", creator=lambda: connect(path), poolclass=NullPool)
+        event.listen(engine, "begin", _begin)
+        super().__init__(engine, str(path), SQL_FORMAT)
+
+    def format(self) -> int:
+        """The format in the table ``meta``."""
+        found = found_format(self._path)
+        if found is None:
+            raise StoreUnreachable(f"there is no readable store in {self._path}", path=str(self._path))
+        return found
+
+    def _upgrade(self, found: int, backup: str) -> str:
+        target = self._path.with_name(self._path.name + backup)
+        if backup:
+            copy_database(self._path, target)
+        with self._engine.begin() as connection:
+            self._run(connection, found)
+        return str(target) if backup else ""
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN IMMEDIATE")

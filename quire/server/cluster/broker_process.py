@@ -31,8 +31,7 @@ from quire.server.process import allow_connections, loop_factory, write_whole
 from quire.server.service import telling_of_files
 from quire.server.service_manager import ServiceManager
 from quire.settings import Settings, broker_file, local_host, local_token_file, split_address
-from quire.store.disk import PRIVATE
-from quire.store.filelock import FileLock
+from quire.store.disk import PRIVATE, FileLock
 
 PORTS = ("stomp.address", "openwire.address", "http.address")
 

@@ -19,7 +19,7 @@ from quire.cluster.placement import SPREAD
 from quire.cluster.view import PinRow
 from quire.destination import Destination, DestinationKind
 from quire.errors import DestinationExists, InvalidSettings, QuireError
-from quire.store.marks import walk_marks
+from quire.store.base import walk_marks
 
 MARK = "pin:"
 """How the marks of pins begin; a digest of the placement key follows."""

@@ -15,12 +15,18 @@ import lmdb
 from quire.store import pages
 from quire.store.base import Delivery, LaneState, Store, StoreReader
 from quire.store.lmdb import LmdbStore
-from quire.store.maintenance.damaged import DamagedFile
-from quire.store.maintenance.data_files import DATA, flush, new_file, replace_data_file
-from quire.store.maintenance.findings import Finding, Problem, RepairReport
-from quire.store.maintenance.page_pair import LAST, PagePair, live_page, pack_entries
-from quire.store.maintenance.page_repair import PageRepair
-from quire.store.maintenance.store_maintenance import StoreMaintenance
+from quire.store.maintenance.base import (
+    DATA,
+    DamagedFile,
+    Finding,
+    Problem,
+    RepairReport,
+    StoreMaintenance,
+    flush,
+    new_file,
+    replace_data_file,
+)
+from quire.store.maintenance.page_repair import LAST, PagePair, PageRepair, live_page, pack_entries
 from quire.store.paged_store import (
     EXPIRATION,
     LANE,

@@ -1,15 +1,16 @@
-"""Opens a store for maintenance, with the lock or beside a running broker."""
+"""Opens a store for maintenance, with the lock or beside a running broker; repairs a locked one."""
 
 import os
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from quire.errors import InvalidArgument, StoreError, StoreLocked, StoreUnreachable
-from quire.store.base import Store
-from quire.store.maintenance.store_maintenance import StoreMaintenance
+from quire.store.base import Store, StoredDestination, WriteBatch
+from quire.store.maintenance.base import RepairReport, StoreMaintenance
 from quire.store.urls import shown, store_exists, store_for_url
 
 _RENEWAL_SECONDS = 1.0
@@ -69,7 +70,7 @@ def maintenance_of(store: Store) -> StoreMaintenance:
 
         return SqliteMaintenance(store)
     if scheme.startswith("postgres"):
-        from quire.store.maintenance.postgresql_maintenance import PostgresqlMaintenance
+        from quire.store.maintenance.postgresql import PostgresqlMaintenance
 
         return PostgresqlMaintenance(store)
     raise InvalidArgument(f"maintenance does not support {store.url}", url=store.url)
@@ -98,3 +99,22 @@ def _opened(store: Store) -> Iterator[OpenStore]:
             raise StoreError(f"the store {shown(store.url)} failed: {error}", url=shown(store.url)) from error
     finally:
         store.close()
+
+
+def repair(opened: OpenStore, damaged_file: Path) -> RepairReport:
+    """Repair a locked store from its records; a lane without a destination becomes a queue ``Recovered.N``."""
+    report = opened.maintenance.repair(damaged_file)
+    return report._replace(adopted=_adopt(opened.store, opened.maintenance))
+
+
+def _adopt(store: Store, maintenance: StoreMaintenance) -> int:
+    """Make destinations for lanes without one; returns how many."""
+    known = store.destinations()
+    owned = {lane for destination in known for lane in destination.lanes}
+    strays = [lane for lane in maintenance.lanes() if lane not in owned]
+    batch = WriteBatch()
+    last = max((destination.id for destination in known), default=0)
+    for number, lane in enumerate(strays, last + 1):
+        batch.destinations[number] = StoredDestination(number, "queue", f"Recovered.{lane}", {}, (lane,))
+    store.apply(batch)
+    return len(strays)

@@ -1,15 +1,17 @@
-"""Verify: checks every lane through the SPI alone, in bounded memory, so that it works on every store."""
+"""Verify: checks every lane through the SPI alone, in bounded memory, so that it works on every store.
+
+Beside it, what shows a single message and the links around it.
+"""
 
 import zlib
 from collections.abc import Callable, Iterator
-from itertools import chain
+from itertools import chain as chained
 from typing import NamedTuple
 
-from quire.errors import StoreCorrupt
+from quire.errors import StoreCorrupt, UnknownDestination, UnknownMessage
 from quire.message import Message
-from quire.store.base import LaneState, Link, Store, StoreReader
-from quire.store.maintenance.findings import Finding, Problem
-from quire.store.maintenance.store_maintenance import StoreMaintenance
+from quire.store.base import LaneState, Link, Store, StoredDestination, StoreReader
+from quire.store.maintenance.base import Finding, Problem, StoreMaintenance
 
 STEP = 10_000
 """How many links are read at once."""
@@ -77,8 +79,8 @@ class _LaneCheck:
 
     def run(self) -> Iterator[Finding]:
         state = self._reader.lane_state(self._lane)
-        yield from self._follow(chain.from_iterable(self._forward()), state.head, _FORWARD)
-        yield from self._follow(chain.from_iterable(self._backward()), state.tail, _BACKWARD)
+        yield from self._follow(chained.from_iterable(self._forward()), state.head, _FORWARD)
+        yield from self._follow(chained.from_iterable(self._backward()), state.tail, _BACKWARD)
         yield from self._totals(state)
         for start in self._steps:
             yield from self._contents(self._reader.links(self._lane, start, STEP))
@@ -168,3 +170,38 @@ def groups(links: list[Link]) -> Iterator[list[Link]]:
         size += link.size
     if group:
         yield group
+
+
+def find_destination(reader: StoreReader, name: str) -> StoredDestination:
+    """The destination of a name, ``orders`` or ``queue://orders``."""
+    for destination in reader.destinations():
+        if name in (destination.name, f"{destination.kind}://{destination.name}"):
+            return destination
+    raise UnknownDestination(f"the store has no destination {name}", name=name)
+
+
+def find_message(reader: StoreReader, destination: StoredDestination, sequence: int) -> tuple[int, Message]:
+    """A message and the lane it is in."""
+    for lane in destination.lanes:
+        for message in reader.load(lane, [sequence]):
+            return lane, message
+    raise UnknownMessage(f"{destination.name} has no message with sequence {sequence}", sequence=sequence)
+
+
+def chain(reader: StoreReader, destination: StoredDestination, sequence: int, around: int) -> list[Link]:
+    """The links around a record, in the order of the lane; the chain ends where a link leads to no record."""
+    for lane in destination.lanes:
+        middle = _link(reader, lane, sequence)
+        if middle:
+            before, after = [middle], [middle]
+            while len(before) <= around and (link := _link(reader, lane, before[-1].previous)):
+                before.append(link)
+            while len(after) <= around and (link := _link(reader, lane, after[-1].next)):
+                after.append(link)
+            return before[:0:-1] + after
+    raise UnknownMessage(f"{destination.name} has no message with sequence {sequence}", sequence=sequence)
+
+
+def _link(reader: StoreReader, lane: int, sequence: int) -> Link | None:
+    found = reader.links(lane, sequence, 1) if sequence else []
+    return found[0] if found and found[0].sequence == sequence else None

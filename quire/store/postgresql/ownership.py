@@ -1,15 +1,22 @@
-"""Who may write: one row, with an epoch. It decides alone; a lease only says when another broker may take it.
+"""Which process of which machine the owner is: a broker on the same machine need not wait for a dead one's lease.
+
+A boot of a kernel has an id, each container a namespace of process ids, and a process the time of its start: a text of
+all these with the process's id is never used again. Where there is no ``/proc``, the lease decides alone.
+
+Who may write: one row, with an epoch. It decides alone; a lease only says when another broker may take it.
 
 A commit carries the epoch and its own number (``statements``), so a broker that was stopped, or cut off, cannot write
 any more once another one has made a new epoch, whatever it believes. Time is the server's. An owner compares its own
 monotonic clock, from before each renewal, only with itself.
 """
 
+import os
 import threading
 import time
 import uuid
 from contextlib import suppress
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
@@ -17,9 +24,46 @@ from psycopg import errors, sql
 
 from quire.clock import Clock
 from quire.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnreachable
-from quire.store.postgresql import process_identity
-from quire.store.postgresql.creation import create_owner
 from quire.store.postgresql.database import Database, is_lost
+from quire.store.postgresql.tables import create_owner
+
+_PROC = Path("/proc")
+_ENDED = ("Z", "X")
+
+
+def own_process() -> str:
+    """This process; an empty text where that cannot be told."""
+    try:
+        return f"{_machine()} {os.getpid()} {_stat(os.getpid())[1]}"
+    except (OSError, ValueError):
+        return ""
+
+
+def is_dead_process(process: str) -> bool:
+    """Whether a process of this machine has ended. Of other machines, and of none, it is not known."""
+    try:
+        *machine, pid, started = process.split()
+        if " ".join(machine) != _machine():
+            return False
+        os.kill(int(pid), 0)  # finds what /proc may hide, those of other users
+        state, start = _stat(int(pid))
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return state in _ENDED or start != started
+
+
+def _machine() -> str:
+    """The boot of this machine, and the namespace of its process ids."""
+    return f"{(_PROC / 'sys/kernel/random/boot_id').read_text('ascii').strip()} {os.readlink(_PROC / 'self/ns/pid')}"
+
+
+def _stat(pid: int) -> tuple[str, str]:
+    """The state of a process, and when it started."""
+    fields = (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    return fields[0], fields[19]
+
 
 LEASE_SECONDS = 3.0
 """How long a lease lasts that is not renewed."""
@@ -132,7 +176,7 @@ class Ownership:
     def try_lock(self, name: str) -> bool:
         """Take the lock if it is free or has expired, or is ours, or its owner was a process here that is dead."""
         ends = self._clock.monotonic() + LEASE_SECONDS
-        lock = {"name": name, "process": process_identity.own()}
+        lock = {"name": name, "process": own_process()}
         try:
             taken = self._new_epoch(_EXPIRED if self._may_take() else _FREE, _LOCK, **lock)
             if taken is None and (dead := self._dead_owner()):
@@ -187,7 +231,7 @@ class Ownership:
             found = self._run(self._connected(), _PROCESS)
         except _NO_TABLE:
             return ""
-        return str(found[0]) if found and process_identity.is_dead(str(found[0])) else ""
+        return str(found[0]) if found and is_dead_process(str(found[0])) else ""
 
     def _owner_before_format_3(self) -> str:
         """The broker of an earlier version that has the store, or an empty text. Its lock is another table."""

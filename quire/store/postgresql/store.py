@@ -1,7 +1,11 @@
-"""The store in a PostgreSQL database."""
+"""The PostgreSQL store: its calls, its connections for reading, and its VACUUM.
 
+The server's own VACUUM comes too seldom for a queue.
+"""
+
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 import psycopg
@@ -12,6 +16,7 @@ from quire.errors import StoreError
 from quire.message import Message
 from quire.store.base import (
     FIRST_EXPIRATION,
+    SQL_FORMAT,
     Delivery,
     Expiration,
     LaneState,
@@ -22,16 +27,144 @@ from quire.store.base import (
     StoreReader,
     Sync,
     WriteBatch,
+    check_format,
 )
-from quire.store.format import SQL_FORMAT, check_format
-from quire.store.postgresql.batch_writer import BatchWriter
-from quire.store.postgresql.committer import Committer
-from quire.store.postgresql.creation import create_store, found_format
+from quire.store.postgresql.commit import BatchWriter, Committer
 from quire.store.postgresql.database import Database, is_lost
 from quire.store.postgresql.ownership import LEASE_SECONDS, Ownership
-from quire.store.postgresql.read_connections import READ_TRIES, ReadConnections
 from quire.store.postgresql.reader import NotAtOnce, PostgresqlReader
-from quire.store.postgresql.vacuum import Vacuum
+from quire.store.postgresql.tables import create_store, found_format
+
+READ_TRIES = 3
+"""How many connections a read is tried with, one after the other, as long as they are lost."""
+
+MOST_IDLE = 4
+"""How many connections wait for the next read."""
+
+PAUSE = 0.5
+"""For how many seconds after a failed connection no other one is tried: the event loop reads, and must not wait."""
+
+
+class ReadConnections:
+    """The connections of one store, for any thread."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+        self._idle: list[psycopg.Connection] = []
+        self._lock = threading.Lock()
+        self._failure: tuple[float, psycopg.Error] | None = None
+
+    @contextmanager
+    def taken(self) -> Iterator[psycopg.Connection]:
+        """A connection, which may turn out to be lost; only a sound one is kept."""
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = self._connect()
+        try:
+            yield connection
+        except psycopg.Error as error:
+            if is_lost(error):
+                connection.close()
+            raise
+        finally:
+            self._give_back(connection)
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _connect(self) -> psycopg.Connection:
+        if self._failure is not None and self._clock.monotonic() < self._failure[0]:
+            raise psycopg.OperationalError(str(self._failure[1]))
+        try:
+            connection = self._database.connect()
+        except psycopg.OperationalError as error:
+            self._failure = self._clock.monotonic() + PAUSE, error
+            raise
+        self._failure = None
+        return connection
+
+    def _give_back(self, connection: psycopg.Connection) -> None:
+        if connection.closed or connection.info.transaction_status:
+            connection.close()
+            return
+        with self._lock:
+            if len(self._idle) < MOST_IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+INTERVAL_SECONDS = 5.0
+"""How often, as long as pages go. What a queue takes on disk is about its rate times this."""
+
+_STOP_SECONDS = 5.0
+
+# It skips a table that another process vacuums or locks. While messages come and go it leaves the end of the file
+# alone: cutting it off needs a lock that commits would wait for, and the space is needed again.
+_BUSY = "VACUUM (SKIP_LOCKED, TRUNCATE {truncate}) {p}pages, {p}lanes, {p}owner"
+_OTHERS = "VACUUM (SKIP_LOCKED) {p}expirations, {p}deliveries, {p}producers, {p}marks"
+_OTHERS_EVERY = 12
+
+
+class Vacuum:
+    """A thread that ends with the store; it is started by the first removal."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+        self._removed = False
+        self._connection: psycopg.Connection | None = None
+
+    def written(self, batch: WriteBatch) -> None:
+        """A batch was committed."""
+        if self._removed or not any([part.removals for part in batch.lanes.values()]):
+            return
+        self._removed = True
+        if self._thread is None:
+            self._stopped.clear()
+            self._thread = threading.Thread(target=self._run, name="quire-vacuum", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, also in the middle of its work, which the server takes back."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopped.set()
+        if connection := self._connection:
+            with suppress(psycopg.Error):
+                connection.cancel_safe(timeout=_STOP_SECONDS)
+        thread.join(_STOP_SECONDS)
+        self._removed = False
+
+    def _run(self) -> None:
+        rounds, was_busy = 0, False
+        while not self._stopped.wait(INTERVAL_SECONDS):
+            is_busy, self._removed = self._removed, False
+            if is_busy or was_busy:  # once more when it is quiet: then it may shorten the files
+                rounds += 1
+                with suppress(psycopg.Error):  # the server is away, or busy with this; later there is more to do
+                    self._vacuum(is_busy, with_others=rounds % _OTHERS_EVERY == 0 or not is_busy)
+            was_busy = is_busy
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _vacuum(self, is_busy: bool, *, with_others: bool) -> None:
+        if self._connection is None or self._connection.closed:
+            self._connection = self._database.connect()
+        truncate = "off" if is_busy else "on"
+        statements = [_BUSY.replace("{truncate}", truncate), *([_OTHERS] if with_others else [])]
+        for statement in statements:
+            if not self._stopped.is_set():
+                self._connection.execute(statement.replace("{p}", self._database.prefix))
+
 
 Result = TypeVar("Result")
 

@@ -1,17 +1,16 @@
-"""The tables of a PostgreSQL store, at format 3. The owner's row is no part of the format: it is made for the lock.
+"""The tables of a PostgreSQL store at the current format, and their creation.
 
-A row of ``pages`` has the records of one lane and one commit, as ``quire.store.pages`` writes them. ``first`` and
-``last`` are the sequences of the first and the last record of ``body``, and never change. ``entries`` has the records
-that are still there, ``live`` says how many. In ``entries`` the links within the page are exact. Across pages they are
-derived from the order of the pages, so that neither an append nor the removal of a whole page rewrites a neighbour: the
-``next`` of a page's last entry is 0, and the ``previous`` of its first entry is the record that was before it when the
-page was written, which may be gone since.
+Other processes may create them at the same time: each finds all or none.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from sqlalchemy import (
     JSON,
     BigInteger,
     Column,
+    Connection,
     DateTime,
     Integer,
     LargeBinary,
@@ -19,9 +18,14 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    inspect,
+    select,
+    text,
 )
+from sqlalchemy.schema import CreateSchema
 
-from quire.store.records import LaneState
+from quire.store.base import SQL_FORMAT, LaneState
+from quire.store.postgresql.database import Database
 
 metadata = MetaData()
 _HALF_FULL = {"fillfactor": 50}
@@ -107,3 +111,67 @@ owner and counts ``commit`` up by one. ``token`` is the owner's own: by it an ow
 over a connection that was lost then. ``process`` says which process of which machine it is. ``name`` is empty and
 ``expires`` is 1970 while the lock is free; ``pid`` is the server's process of the owner's connection.
 """
+
+
+_CREATION_LOCK = 0x51756972
+_HAS_LZ4 = "SELECT 'lz4' = ANY (enumvals) FROM pg_settings WHERE name = 'default_toast_compression'"
+_COMPRESSED = (
+    "ALTER TABLE pages ALTER COLUMN entries SET STORAGE MAIN",
+    "ALTER TABLE pages ALTER COLUMN entries SET COMPRESSION lz4",
+    "ALTER TABLE pages ALTER COLUMN body SET COMPRESSION lz4",
+)
+_PLAIN = (  # the compression that every server has costs three times as much as it saves
+    "ALTER TABLE pages ALTER COLUMN entries SET STORAGE MAIN",
+    "ALTER TABLE pages ALTER COLUMN body SET STORAGE EXTERNAL",
+)
+_FREE = "INSERT INTO owner VALUES (1, 0, 0, '', '', '', 0, 'epoch')"
+
+
+def found_format(database: Database) -> int | None:
+    """The format of the store; None if there is no store."""
+    with _connected(database) as connection:
+        if not inspect(connection).has_table(meta.name, schema=database.schema or None):
+            return None
+        return int(connection.scalar(select(meta.c.value).where(meta.c.key == "format")) or 0)
+
+
+def create_store(database: Database) -> None:
+    """Create the tables at the current format, if there are none."""
+    with _creating(database) as connection:
+        if not inspect(connection).has_table(meta.name, schema=database.schema or None):
+            create_tables(connection)
+            connection.execute(meta.insert().values(key="format", value=str(SQL_FORMAT)))
+
+
+def create_tables(connection: Connection) -> None:
+    """Create the tables of the current format, empty, in the first schema of the search path."""
+    metadata.create_all(connection)
+    for statement in _COMPRESSED if connection.scalar(text(_HAS_LZ4)) else _PLAIN:
+        connection.exec_driver_sql(statement)
+
+
+def create_owner(database: Database) -> None:
+    """Create the table of the owner with its row, free, if it is not there."""
+    with _connected(database) as connection:
+        if inspect(connection).has_table(owner.name, schema=database.schema or None):
+            return
+    with _creating(database) as connection:
+        if not inspect(connection).has_table(owner.name, schema=database.schema or None):
+            ownership.create_all(connection)
+            connection.exec_driver_sql(_FREE)
+
+
+@contextmanager
+def _connected(database: Database) -> Iterator[Connection]:
+    with database.telling("cannot be opened"), database.engine().begin() as connection:
+        yield connection
+
+
+@contextmanager
+def _creating(database: Database) -> Iterator[Connection]:
+    """A transaction that creates tables, one process at a time, in the schema of the URL."""
+    with _connected(database) as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _CREATION_LOCK})
+        if database.schema and not inspect(connection).has_schema(database.schema):
+            connection.execute(CreateSchema(database.schema))
+        yield connection

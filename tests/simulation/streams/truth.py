@@ -8,8 +8,7 @@ from quire.broker.queues.shared_lane import LaneRecords, read_finished
 from quire.broker.streams.groups.group_definition import DEFINITIONS, GroupDefinition, partition_keys, prefix_of
 from quire.broker.streams.groups.retries import origin_of
 from quire.cursors.ack_set import AckSet
-from quire.store.base import Delivery, LaneState, Store
-from quire.store.marks import walk_marks
+from quire.store.base import Delivery, LaneState, Store, walk_marks
 from tests.simulation.checks import ALL
 from tests.simulation.rules import Broken, Rule
 from tests.simulation.streams.log import Record

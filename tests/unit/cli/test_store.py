@@ -10,9 +10,8 @@ from click.testing import Result
 
 from quire.cli import store as module
 from quire.message import Message
-from quire.store.base import StoredDestination, WriteBatch
-from quire.store.filelock import FileLock
-from quire.store.format import newest_format
+from quire.store.base import StoredDestination, WriteBatch, newest_format
+from quire.store.disk import FileLock
 from quire.store.maintenance.open_store import open_for_writing
 from tests.samples import make_version_1 as sample
 from tests.unit.store.maintained import LEFT, fill, lines

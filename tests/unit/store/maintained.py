@@ -4,10 +4,9 @@ from pathlib import Path
 
 from quire.message import Message
 from quire.store.base import Delivery, Store, StoredDestination, WriteBatch
-from quire.store.maintenance.export import export
-from quire.store.maintenance.findings import Finding, Problem, RepairReport
-from quire.store.maintenance.open_store import open_for_reading, open_for_writing
-from quire.store.maintenance.repair import repair
+from quire.store.maintenance.base import Finding, Problem, RepairReport
+from quire.store.maintenance.open_store import open_for_reading, open_for_writing, repair
+from quire.store.maintenance.transfer import export
 from quire.store.maintenance.verify import verify
 
 REMOVED = {3, 4, 25, 40}

@@ -9,7 +9,7 @@ import lmdb
 from quire.store.base import Delivery
 from quire.store.lmdb import LmdbTransaction
 from quire.store.maintenance.embedded import page_pairs
-from quire.store.maintenance.page_pair import PagePair, pack_entries
+from quire.store.maintenance.page_repair import PagePair, pack_entries
 from quire.store.paged_store import LANE, STATE, Tables, Transaction, pack_delivery, read_state
 from quire.store.pages import KEY
 from quire.store.postgresql.database import Database

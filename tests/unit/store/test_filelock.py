@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from quire.store.filelock import FileLock
+from quire.store.disk import FileLock
 
 HOLDER = """
 import sys
-from quire.store.filelock import FileLock
+from quire.store.disk import FileLock
 lock = FileLock(sys.argv[1])
 print(lock.acquire("holder"), flush=True)
 sys.stdin.read()

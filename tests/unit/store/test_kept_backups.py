@@ -8,7 +8,7 @@ import pytest
 from quire.clock import ManualClock
 from quire.errors import StoreError, StoreUnreachable
 from quire.store.base import Sync
-from quire.store.maintenance.kept_backups import KeptBackups, main
+from quire.store.maintenance.backups import KeptBackups, main
 from quire.store.maintenance.open_store import open_for_reading
 from quire.store.urls import store_for_url
 

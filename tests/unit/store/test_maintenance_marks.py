@@ -5,12 +5,10 @@ from pathlib import Path
 import pytest
 
 from quire.errors import InvalidArgument
-from quire.store.base import WriteBatch
-from quire.store.maintenance.importer import import_lines
-from quire.store.maintenance.lines import dump
+from quire.store.base import WriteBatch, walk_marks
+from quire.store.maintenance.backups import restore
 from quire.store.maintenance.open_store import open_for_reading, open_for_writing
-from quire.store.maintenance.restore import restore
-from quire.store.marks import walk_marks
+from quire.store.maintenance.transfer import dump, import_lines
 from quire.testing.faults import FaultyStore
 from tests.unit.store.maintained import fill, findings, lines, mend
 from tests.unit.store.tampering import PagedTampering

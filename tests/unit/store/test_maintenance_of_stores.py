@@ -5,10 +5,10 @@ import pytest
 from quire.errors import InvalidArgument, StoreLocked, StoreUnreachable, UnknownDestination, UnknownMessage
 from quire.message import Message
 from quire.store.base import StoredDestination, WriteBatch
-from quire.store.filelock import FileLock
-from quire.store.maintenance.chain import chain, find_destination, find_message
+from quire.store.disk import FileLock
+from quire.store.maintenance.backups import restore
 from quire.store.maintenance.open_store import maintenance_of, open_for_reading, open_for_writing
-from quire.store.maintenance.restore import restore
+from quire.store.maintenance.verify import chain, find_destination, find_message
 from quire.store.memory import MemoryStore
 from quire.store.urls import store_exists
 from tests.unit.store.maintained import LEFT, fill, findings, lines, sequences

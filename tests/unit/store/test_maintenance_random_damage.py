@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quire.store.maintenance.open_store import open_for_writing
-from quire.store.maintenance.repair import repair
+from quire.store.maintenance.open_store import open_for_writing, repair
 from quire.store.paged_store import LANE
 from quire.store.pages import KEY
 from tests.unit.store.maintained import LEFT, fill, findings, sequences

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from quire.store.base import Delivery, LaneState
-from quire.store.maintenance.findings import Problem, RepairReport
+from quire.store.maintenance.base import Problem, RepairReport
 from quire.store.maintenance.open_store import open_for_reading, open_for_writing
 from quire.store.maintenance.verify import verify
 from quire.store.memory import MemoryStore

@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 from quire.errors import DestinationExists, InvalidArgument
 from quire.message import Message
-from quire.store.base import Delivery, StoredDestination, WriteBatch
-from quire.store.maintenance.importer import import_lines
-from quire.store.maintenance.lines import dump, load, message_line, read_message
+from quire.store.base import Delivery, StoredDestination, WriteBatch, walk_producers
 from quire.store.maintenance.open_store import open_for_writing
-from quire.store.marks import walk_producers
+from quire.store.maintenance.transfer import dump, import_lines, load, message_line, read_message
 from quire.store.memory import MemoryStore
 from tests.unit.store.maintained import LEFT, fill, findings, lines
 

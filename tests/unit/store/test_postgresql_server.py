@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from quire.store.maintenance.findings import Notice
-from quire.store.maintenance.postgresql_server import (
+from quire.store.maintenance.base import Notice
+from quire.store.maintenance.postgresql import (
     KEPT_LOG,
     OLD_SECONDS,
     OLD_TRANSACTIONS,

@@ -10,8 +10,7 @@ import pytest
 
 from quire.errors import StoreCorrupt, StoreError, StoreFull, StoreOutdated, StoreTooNew, StoreUnreachable
 from quire.message import MESSAGE_OVERHEAD
-from quire.store.base import Delivery, Expiration, LaneState, WriteBatch
-from quire.store.format import SQL_FORMAT
+from quire.store.base import SQL_FORMAT, Delivery, Expiration, LaneState, WriteBatch
 from quire.store.sqlite import SqliteStore
 from quire.testing.store_model import make_message
 from quire.testing.store_suite import PLENTY, append, fill, remove, sequences

@@ -41,8 +41,7 @@ from quire.errors import DestinationExists, DestinationInUse, GroupMismatch, Inv
 from quire.logs import event
 from quire.message import Message
 from quire.selectors import Selector
-from quire.store.base import StoredDestination
-from quire.store.marks import walk_marks
+from quire.store.base import StoredDestination, walk_marks
 
 STEP = 1000
 """How many marks are removed at once."""

@@ -3,8 +3,7 @@
 from itertools import pairwise
 
 from quire.store.pages import ENTRY
-from quire.store.postgresql.lane_cache import KnownPage
-from quire.store.postgresql.lane_edit import LaneEdit
+from quire.store.postgresql.lane import KnownPage, LaneEdit
 
 
 class TableOfPages:

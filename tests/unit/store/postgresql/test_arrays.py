@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from psycopg.adapt import PyFormat, Transformer
 from psycopg.types.numeric import Int8
 
-from quire.store.postgresql.arrays import bytea_array, int8, int8_array, text_array
+from quire.store.postgresql.commit import bytea_array, int8, int8_array, text_array
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))

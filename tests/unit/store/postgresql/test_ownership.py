@@ -6,9 +6,8 @@ from psycopg import errors
 
 from quire.clock import ManualClock
 from quire.errors import StoreCorrupt, StoreLocked, StoreUnreachable
-from quire.store.postgresql.committer import COMMIT_TRIES, Committer
+from quire.store.postgresql.commit import COMMIT_TRIES, Change, Committer
 from quire.store.postgresql.ownership import OUTCOME_SECONDS, Ownership
-from quire.store.postgresql.statements import Change
 from tests.unit.store.postgresql.fake_server import LOST, FakeDatabase, FakeServer
 
 FENCED = errors.DivisionByZero("division by zero")

@@ -5,37 +5,37 @@ import subprocess
 
 import pytest
 
-from quire.store.postgresql import process_identity
+from quire.store.postgresql import ownership
 
 
 def identity_of(pid: int, monkeypatch: pytest.MonkeyPatch) -> str:
     with monkeypatch.context() as patch:
         patch.setattr(os, "getpid", lambda: pid)
-        return process_identity.own()
+        return ownership.own_process()
 
 
 def test_this_process_lives() -> None:
-    assert process_identity.own()
-    assert not process_identity.is_dead(process_identity.own())
+    assert ownership.own_process()
+    assert not ownership.is_dead_process(ownership.own_process())
 
 
 def test_a_killed_process_is_dead_before_and_after_its_parent_has_taken_note(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         identity = identity_of(process.pid, monkeypatch)
-        assert not process_identity.is_dead(identity)
+        assert not ownership.is_dead_process(identity)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert process_identity.is_dead(identity)
-    assert process_identity.is_dead(identity)
+        assert ownership.is_dead_process(identity)
+    assert ownership.is_dead_process(identity)
 
 
 def test_another_process_with_the_same_id_is_another_one() -> None:
-    assert process_identity.is_dead(process_identity.own() + "0")
+    assert ownership.is_dead_process(ownership.own_process() + "0")
 
 
 @pytest.mark.parametrize("process", ["", "1 2", "another-boot pid:[1] 1 1", "x y z w"])
 def test_of_other_machines_nothing_is_known(process: str) -> None:
-    assert not process_identity.is_dead(process)
+    assert not ownership.is_dead_process(process)
 
 
 def test_processes_of_other_users_may_be_hidden_but_live(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,11 +43,11 @@ def test_processes_of_other_users_may_be_hidden_but_live(monkeypatch: pytest.Mon
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", refuse)
-    assert not process_identity.is_dead(process_identity.own() + "0")
+    assert not ownership.is_dead_process(ownership.own_process() + "0")
 
 
 def test_without_proc_nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    known = process_identity.own()
-    monkeypatch.setattr(process_identity, "_PROC", tmp_path)
-    assert process_identity.own() == ""
-    assert not process_identity.is_dead(known)
+    known = ownership.own_process()
+    monkeypatch.setattr(ownership, "_PROC", tmp_path)
+    assert ownership.own_process() == ""
+    assert not ownership.is_dead_process(known)
