@@ -69,13 +69,23 @@ class Statements(NamedTuple):
 
 
 class SqliteTransaction:
-    """A transaction of a connection, as ``paged_store`` uses it."""
+    """A transaction of a connection, as ``paged_store`` uses it. At its end it closes the scans that were left.
+
+    An open one would keep its view of the store, so that the next transaction of the connection could not write.
+    """
 
     __slots__ = ("_connection", "_scans")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._scans: set[sqlite3.Cursor] = set()
+
+    def __enter__(self) -> "SqliteTransaction":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._scans:
+            self._scans.pop().close()
 
     def get(self, key: bytes, *, db: Statements) -> bytes | None:
         row = self._connection.execute(db.get, (key,)).fetchone()
@@ -100,13 +110,9 @@ class SqliteTransaction:
         try:
             yield from rows
         finally:
-            self._scans.discard(rows)
-            rows.close()
-
-    def end(self) -> None:
-        """Close the scans that were left: an open one would keep its old view of the store."""
-        for rows in self._scans:
-            rows.close()
+            if rows in self._scans:  # or the transaction has ended
+                self._scans.discard(rows)
+                rows.close()
 
 
 class SqliteStore(FileLocked, PagedStore):
@@ -166,13 +172,13 @@ class SqliteStore(FileLocked, PagedStore):
             self._commit(batch)
 
     def _commit(self, batch: WriteBatch) -> None:
-        with self._translating(), self._transaction() as connection:
-            self._write(SqliteTransaction(connection), batch)
+        with self.writing() as txn:
+            self._write(txn, batch)
 
     @contextmanager
     def writing(self) -> Iterator[SqliteTransaction]:
-        with self._translating(), self._transaction() as connection:
-            yield SqliteTransaction(connection)
+        with self._translating(), self._transaction() as connection, SqliteTransaction(connection) as txn:
+            yield txn
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -185,22 +191,28 @@ class SqliteStore(FileLocked, PagedStore):
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                if connection.in_transaction:  # SQLite ends it itself after some errors
-                    connection.execute("ROLLBACK")
+                self._roll_back(connection)
                 raise
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:  # SQLite ends it itself after some errors
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:  # the next commit has a new connection
+            self._writer = None
+            connection.close()
 
     def _writing_connection(self) -> sqlite3.Connection:
         if self._writer is None:
-            self._writer = connect(self.path)
-            for pragma in (
+            self._writer = connect(
+                self.path,
                 "journal_mode = WAL",
                 f"synchronous = {'FULL' if self._sync is Sync.ALWAYS else 'NORMAL'}",
                 f"journal_size_limit = {_WAL_LIMIT}",
                 f"cache_size = -{_CACHE_KIB}",
                 # Some builds overwrite what is removed: then a removal needs as much space in the log as the message.
                 "secure_delete = OFF",
-            ):
-                self._writer.execute(f"PRAGMA {pragma}")
+            )
         return self._writer
 
     def _make_space(self) -> bool:
@@ -228,28 +240,27 @@ class SqliteStore(FileLocked, PagedStore):
 
     @contextmanager
     def snapshot(self) -> Iterator[StoreReader]:
-        with self._reading() as connection:
-            txn = SqliteTransaction(connection)
-            try:
-                yield PagedReader(txn, self.tables)
-            finally:
-                txn.end()
+        with self._reading() as connection, SqliteTransaction(connection) as txn:
+            yield PagedReader(txn, self.tables)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         """A connection in a transaction whose first read fixed what it shows."""
         self._check_open()
         with self._translating():
+            connection: sqlite3.Connection | None
             connection = self._readers.pop() if self._readers else connect(self.path, "query_only = ON")
             try:
                 connection.execute("BEGIN")
                 connection.execute(_FORMAT).fetchone()
                 yield connection
                 connection.execute("ROLLBACK")
-            except BaseException:
-                connection.close()
-                raise
-            self._readers.append(connection)
+                if self._is_open:
+                    self._readers.append(connection)
+                    connection = None
+            finally:
+                if connection is not None:
+                    connection.close()
 
     def size(self) -> int:
         """Bytes of the pages in use."""
@@ -281,8 +292,12 @@ class SqliteStore(FileLocked, PagedStore):
 def connect(path: Path, *pragmas: str) -> sqlite3.Connection:
     """A connection that begins no transaction itself, and may be used by one thread after the other."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    for pragma in pragmas:
-        connection.execute(f"PRAGMA {pragma}")
+    try:
+        for pragma in pragmas:
+            connection.execute(f"PRAGMA {pragma}")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -149,6 +149,36 @@ def test_a_read_that_ends_early_keeps_no_old_view(store: SqliteStore, path: Path
         assert (busy, logged, moved) == (0, 0, 0)
 
 
+def test_a_commit_that_fails_in_a_scan_does_not_keep_the_next_one_from_writing(store: SqliteStore, path: Path) -> None:
+    append(store, 1, *[make_message(sequence) for sequence in (1, 2, 3)])
+    batch = WriteBatch()
+    batch.lane(1).deliveries = {sequence: Delivery(1) for sequence in (1, 2, 3)}
+    store.apply(batch)
+    scans = []
+
+    def fail() -> None:
+        with store.writing() as txn:
+            scans.append(txn.scan(b"", db=store.tables.deliveries))  # as the frames of an error keep it
+            next(scans[0])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with closing(SqliteStore(path)) as other:
+        other.open()
+        append(other, 1, make_message(4))
+    append(store, 1, make_message(5))
+    assert (len(scans), store.lane_state(1).count) == (1, 5)
+
+
+def test_a_read_that_ends_after_closing_leaves_no_connection_open(store: SqliteStore, path: Path) -> None:
+    fill(store, 1, 1)
+    with store.snapshot() as reader:
+        store.close()
+        assert reader.lane_state(1).count == 1
+    assert not Path(f"{path}-wal").exists()  # the last connection removes it
+
+
 def statements_of(store: SqliteStore, call: Callable[[], object]) -> list[str]:
     """The statements of a call on the connection that writes, or on one that reads."""
     seen: list[str] = []
