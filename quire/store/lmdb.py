@@ -51,6 +51,8 @@ class LmdbTransaction:
         cursor = self._cursors.get(db)
         if cursor is None:
             cursor = self._cursors[db] = self._txn.cursor(db)
+        if cursor.set_key(key):  # the usual case: a page of one record
+            return key, cursor.value()
         return cursor.item() if _seek(cursor, lowest, key) else None
 
     def scan(

@@ -46,7 +46,7 @@ from quire.store.base import (
     reader_tells_of_damage,
     tells_of_damage,
 )
-from quire.store.pages import ENTRY, KEY, LinksPage, common_run, entry_of
+from quire.store.pages import KEY, LinksPage, common_run, entry_of
 
 LANE = Struct(">I")
 """The key of a lane's state, and of a destination."""
@@ -328,19 +328,19 @@ class PagedReader(StoreReader):
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
         messages: list[Message] = []
         for links, body in self._pages(lane, start):
-            for entry in ENTRY.iter_unpack(links[pages.find_from(links, start) * ENTRY.size :]):
+            for entry in pages.entries_from(links, start):
                 byte_budget -= entry[5] + MESSAGE_OVERHEAD
                 if messages and (byte_budget < 0 or len(messages) >= limit):
                     self._add_deliveries(lane, messages)
                     return Page(messages, end=False)
-                messages.append(_read_message(lane, entry, body()))
+                messages.append(pages.read_message(lane, entry, body()))
         self._add_deliveries(lane, messages)
         return Page(messages, end=True)
 
     def contents(self, lane: int, start: int, byte_budget: int, limit: int) -> list[Content]:
         found: list[Content] = []
         for links, body in self._pages(lane, start):
-            entries = ENTRY.iter_unpack(links[pages.find_from(links, start) * ENTRY.size :])
+            entries = pages.entries_from(links, start)
             page: memoryview | None = None
             for sequence, _, _, expiration, offset, size, checksum, priority in entries:
                 byte_budget -= size + MESSAGE_OVERHEAD
@@ -350,7 +350,7 @@ class PagedReader(StoreReader):
                     page = body()
                 content = page[offset : offset + size].tobytes()
                 if crc32(content) != checksum or len(content) != size:
-                    raise _damaged(lane, sequence)
+                    raise pages.damaged(lane, sequence)
                 found.append((sequence, content, expiration, priority, 0))
         return self._with_deliveries(lane, found)
 
@@ -371,14 +371,14 @@ class PagedReader(StoreReader):
                 links, body = next(self._pages(lane, sequence), (links, body))
                 entry = entry_of(links, sequence)
             if entry is not None:
-                messages.append(_read_message(lane, entry, body()))
+                messages.append(pages.read_message(lane, entry, body()))
         self._add_deliveries(lane, sorted(messages, key=lambda message: message.sequence))
         return messages
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         found: list[Link] = []
         for links, _ in self._pages(lane, start):
-            for entry in ENTRY.iter_unpack(links[pages.find_from(links, start) * ENTRY.size :]):
+            for entry in pages.entries_from(links, start):
                 if len(found) >= limit:
                     return found
                 found.append(Link(entry[0], entry[1], entry[2], entry[5], entry[6]))
@@ -449,18 +449,6 @@ class _Lazy:
         if self._body is None:
             self._body = memoryview(self._txn.get(self._key, db=self._db) or b"")
         return self._body
-
-
-def _read_message(lane: int, entry: tuple[int, ...], body: memoryview) -> Message:
-    sequence, _, _, expiration, offset, size, checksum, priority = entry
-    content = bytes(body[offset : offset + size])
-    if crc32(content) != checksum or len(content) != size:
-        raise _damaged(lane, sequence)
-    return Message(sequence, content, expiration, priority)
-
-
-def _damaged(lane: int, sequence: int) -> StoreCorrupt:
-    return StoreCorrupt(f"record {sequence} of lane {lane} is damaged", lane=lane, sequence=sequence)
 
 
 def write_destination(destination: StoredDestination) -> bytes:

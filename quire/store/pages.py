@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from quire.errors import StoreCorrupt
 from quire.message import Message
 
 PAGE_BYTES = 65536
@@ -171,6 +172,24 @@ def pack(
             previous = sequence
         yield LinksPage(messages[start].sequence, links), b"".join(body), size
         start = end
+
+
+def entries_from(data: bytes | memoryview, sequence: int) -> Iterator[tuple[int, ...]]:
+    """The entries of a links page from a sequence on."""
+    return ENTRY.iter_unpack(data[find_from(data, sequence) * _WIDTH :])
+
+
+def read_message(lane: int, entry: tuple[int, ...], body: bytes | memoryview) -> Message:
+    """The message of an entry."""
+    sequence, _, _, expiration, offset, size, checksum, priority = entry
+    content = bytes(body[offset : offset + size])
+    if zlib.crc32(content) != checksum or len(content) != size:
+        raise damaged(lane, sequence)
+    return Message(sequence, content, expiration, priority)
+
+
+def damaged(lane: int, sequence: int) -> StoreCorrupt:
+    return StoreCorrupt(f"record {sequence} of lane {lane} is damaged", lane=lane, sequence=sequence)
 
 
 def records(body: bytes | memoryview) -> Iterator[tuple[int, int, int, int, int, int]]:

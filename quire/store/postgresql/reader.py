@@ -1,6 +1,5 @@
 """Reads a PostgreSQL store over one connection: what is asked of the tables, and what becomes of the rows."""
 
-import zlib
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store import pages
 from quire.store.base import (
@@ -126,7 +124,7 @@ class PostgresqlReader(StoreReader):
                 raise NotAtOnce
             rows = self._rows(PAGES, lane=lane, start=start, most=most, limit=limit, budget=max(byte_budget, 0))
             for last, entries, body, states, _ in rows:
-                for entry in _from(entries, start):
+                for entry in pages.entries_from(entries, start):
                     charge = entry[5] + MESSAGE_OVERHEAD
                     if messages and (byte_budget < charge or len(messages) >= limit):
                         return Page(messages, end=False)
@@ -227,19 +225,10 @@ class PostgresqlReader(StoreReader):
         return self.connection.cursor(binary=True).execute(text, values).fetchall()
 
 
-def _from(entries: bytes, start: int) -> Iterator[tuple[int, ...]]:
-    """The entries from a sequence on."""
-    return pages.ENTRY.iter_unpack(entries[pages.find_from(entries, start) * pages.ENTRY.size :])
-
-
 def _read_message(lane: int, entry: tuple[int, ...], body: bytes, states: bytes | None) -> Message:
-    sequence, _, _, expiration, offset, size, checksum, priority = entry
-    content = body[offset : offset + size]
-    if zlib.crc32(content) != checksum or len(content) != size:
-        raise StoreCorrupt(f"record {sequence} of lane {lane} is damaged", lane=lane, sequence=sequence)
-    message = Message(sequence, content, expiration, priority)
+    message = pages.read_message(lane, entry, body)
     if states is not None:
         for at, deliveries, failures, not_before in _STATE.iter_unpack(states):
-            if at == sequence:
+            if at == message.sequence:
                 add_delivery(message, Delivery(deliveries, failures, not_before))
     return message
