@@ -234,25 +234,23 @@ class LaneEdit:
 
     def _find(self, sequence: int) -> tuple[LinksPage, int] | None:
         """The page of a record and its index in it, or None if it is not there."""
-        page = self._page
-        if page is not None and page.first <= sequence and (index := page.find(sequence)) >= 0:
+        page = self._pages.get(sequence) or self._page
+        if page is not None and (index := page.find(sequence)) >= 0:
+            self._page = page
             return page, index
-        page = self._pages.get(sequence) or self._read_page(sequence)
-        index = -1 if page is None else page.find(sequence)
-        if page is None or index < 0:
-            return None
-        self._page = page
-        return page, index
-
-    def _read_page(self, sequence: int) -> LinksPage | None:
-        """The page that may have a record."""
         found = self._txn.find(KEY.pack(self._lane, 0), KEY.pack(self._lane, sequence), db=self._tables.links)
         if found is None:
             return None
         lane, first = KEY.unpack(found[0])
         if lane != self._lane:
             return None
-        return self._pages.get(first) or self._pages.setdefault(first, LinksPage(first, bytearray(found[1])))
+        page = self._pages.get(first)
+        if page is None:
+            page = self._pages[first] = LinksPage(first, bytearray(found[1]))
+        if (index := page.find(sequence)) < 0:
+            return None
+        self._page = page
+        return page, index
 
     def _place_of(self, sequence: int) -> tuple[LinksPage, int]:
         """As ``_find`` for a record that a link names, which therefore must be there."""
