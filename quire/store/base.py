@@ -80,8 +80,7 @@ class Expiration(NamedTuple):
     sequence: int  # the record's sequence
 
 
-FIRST_EXPIRATION = Expiration(0, 0, 0)
-"""Before all entries of the index of expirations."""
+FIRST_EXPIRATION = Expiration(0, 0, 0)  # before all entries of the index of expirations
 
 
 Content = tuple[int, bytes, int, int, int]
@@ -158,8 +157,7 @@ class WriteBatch:
 FORMAT_VERSION = 2
 """The format of LMDB that this version of Quire reads and writes. Version 1 had no record checksums."""
 
-SQL_FORMAT = 3
-"""The format of SQLite and PostgreSQL: version 3 keeps records in pages."""
+SQL_FORMAT = 3  # the format of SQLite and PostgreSQL: version 3 keeps records in pages
 
 
 def newest_format(url: str) -> int:

@@ -14,25 +14,18 @@ from pathlib import Path
 from quire.errors import DirectoryUnusable, StoreError, StoreFull, StoreUnreachable
 from quire.store.base import Store
 
-MAX_RESERVE = 64 << 20
-"""How large a reserve is at the most, in bytes."""
-
+MAX_RESERVE = 64 << 20  # how large a reserve is at the most, in bytes
 _RESERVE_SHARE = 4  # of the limit
 _START_SHARE = 4  # of the reserve
 
-PRIVATE = 0o077
-"""The file mode creation mask (umask) of who writes stores: others may do nothing with what it makes."""
-
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-"""The system's errors that mean that a disk, or a share of it, is full."""
-
+PRIVATE = 0o077  # the file mode creation mask (umask) of who writes stores: others may do nothing with what it makes
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)  # the system's errors that mean that a disk, or a share of it, is full
 _UNUSABLE = {
     errno.EACCES, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS,
 }  # fmt: skip
 """The system's errors about a place in which nothing can be made or written."""
 
-Probe = Callable[[Path], int]
-"""Says how many bytes are free on the file system of a directory."""
+Probe = Callable[[Path], int]  # says how many bytes are free on the file system of a directory
 
 
 def free_bytes(directory: Path) -> int:
@@ -247,7 +240,6 @@ class FileLocked:
 
     @property
     def lock_epoch(self) -> int:
-        """Counts the owners of the lock."""
         return self._lock.epoch
 
     def check_lock(self) -> bool:

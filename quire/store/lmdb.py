@@ -25,9 +25,7 @@ from quire.store.paged_store import Bytes, PagedReader, PagedStore, Tables
 FIRST_MAP_SIZE = 1 << 30
 """The map of a new store, in bytes. It doubles whenever it is full; only what is used takes space on disk."""
 
-NEARLY_FULL = 1 << 20
-"""A commit that fails with fewer free bytes than this failed because the disk is full."""
-
+NEARLY_FULL = 1 << 20  # a commit that fails with fewer free bytes than this failed because the disk is full
 _LOCK_BYTES = 8192
 """How large LMDB's table of readers is. LMDB maps it: a part without space on disk would end the process."""
 
@@ -47,7 +45,6 @@ class LmdbTransaction:
         self._cursors: dict[lmdb._Database, lmdb.Cursor] = {}  # for ``find``: a commit may ask for thousands of lanes
 
     def find(self, lowest: bytes, key: bytes, *, db: "lmdb._Database") -> tuple[Bytes, Bytes] | None:
-        """The last entry from ``lowest`` up to ``key``; without one, the first after it."""
         cursor = self._cursors.get(db)
         if cursor is None:
             cursor = self._cursors[db] = self._txn.cursor(db)
@@ -58,7 +55,6 @@ class LmdbTransaction:
     def scan(
         self, key: bytes, *, db: "lmdb._Database", lowest: bytes | None = None
     ) -> Iterator[tuple[Bytes, Bytes]]:  # fmt: skip
-        """The entries from a key on, or from what ``find`` finds on, in order."""
         cursor = self._txn.cursor(db)
         if not key:  # which LMDB does not take
             return cursor.iternext() if cursor.first() else iter(())
@@ -138,7 +134,6 @@ class LmdbStore(FileLocked, PagedStore):
                 txn.put(_FORMAT, str(FORMAT_VERSION).encode(), db=meta)
 
     def close(self) -> None:
-        """Close the environment and release the lock."""
         if self._env is not None:
             with self._no_readers_left():
                 self._env.close()

@@ -48,28 +48,17 @@ from quire.store.base import (
 )
 from quire.store.pages import KEY, LinksPage, common_run, entry_of
 
-LANE = Struct(">I")
-"""The key of a lane's state, and of a destination."""
-
-STATE = Struct("<QQQQQQ")
-"""A lane's state: the fields of ``LaneState`` in their order."""
-
-EXPIRATION = Struct(">QIQ")
-"""A key of the expirations: time, lane, sequence."""
-
+LANE = Struct(">I")  # the key of a lane's state, and of a destination
+STATE = Struct("<QQQQQQ")  # a lane's state: the fields of ``LaneState`` in their order
+EXPIRATION = Struct(">QIQ")  # a key of the expirations: time, lane, sequence
 _DELIVERY = Struct("<IIq")
 
-_STEP = 100
-"""How many entries of a lane that goes are read before they are removed."""
-
+_STEP = 100  # how many entries of a lane that goes are read before they are removed
 _DIGEST_KEY = re.compile(rb".{440}#[0-9a-f]{64}", re.DOTALL)
 """What ``text_key`` makes of a long text: a page of producers may end there, and the next one begins with it."""
 
-Bytes: TypeAlias = bytes | memoryview
-"""What a back end gives; it is valid as long as its transaction."""
-
-Table: TypeAlias = Any
-"""What a back end calls one of its tables."""
+Bytes: TypeAlias = bytes | memoryview  # what a back end gives; it is valid as long as its transaction
+Table: TypeAlias = Any  # what a back end calls one of its tables
 
 
 class Tables(NamedTuple):

@@ -25,12 +25,8 @@ PAGE_BYTES = 65536
 ENTRY = Struct("<QQQqIIIBxxx")
 """An entry of a links page: sequence, previous, next, expiration, offset, size, checksum, priority."""
 
-RECORD = Struct("<QqIIBxxx")
-"""The header of a record in a body page: sequence, expiration, size, checksum, priority."""
-
-KEY = Struct(">IQ")
-"""A page's key: lane and first sequence, big-endian so that keys sort as numbers do."""
-
+RECORD = Struct("<QqIIBxxx")  # the header of a record in a body page: sequence, expiration, size, checksum, priority
+KEY = Struct(">IQ")  # a page's key: lane and first sequence, big-endian so that keys sort as numbers do
 _U64 = Struct("<Q")
 _WIDTH = ENTRY.size
 

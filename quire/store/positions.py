@@ -9,12 +9,8 @@ from quire.errors import StoreCorrupt
 from quire.message import Message
 from quire.store.base import LaneState, Page, StoreReader
 
-NEIGHBOURS = 16
-"""How many records one step of a search looks at, so that a few that are out of order do not mislead it."""
-
-NEIGHBOURS_BYTES = 64 * 1024
-"""How many bytes of records it reads for that, if one record is not larger."""
-
+NEIGHBOURS = 16  # how many records one step of a search looks at, so that a few that are out of order do not mislead it
+NEIGHBOURS_BYTES = 64 * 1024  # how many bytes of records it reads for that, if one record is not larger
 Key = TypeVar("Key", int, tuple[int, int])
 
 

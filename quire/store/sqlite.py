@@ -25,9 +25,7 @@ from quire.store.base import SQL_FORMAT, StoreReader, Sync, WriteBatch, check_fo
 from quire.store.disk import FileLock, FileLocked, file_failure
 from quire.store.paged_store import PagedReader, PagedStore, Tables
 
-BUSY_SECONDS = 30.0
-"""How long a connection waits for another process, a migration say, before it fails."""
-
+BUSY_SECONDS = 30.0  # how long a connection waits for another process, a migration say, before it fails
 _WAL_LIMIT = 64 * 1024 * 1024
 _CACHE_KIB = 16 * 1024
 _ERRORS = {
@@ -98,12 +96,10 @@ class SqliteTransaction:
         self._connection.execute(db.delete, (key,))
 
     def find(self, lowest: bytes, key: bytes, *, db: Statements) -> tuple[bytes, bytes] | None:
-        """The last entry from ``lowest`` up to ``key``; without one, the first after it."""
         found: tuple[bytes, bytes] | None = self._connection.execute(db.find, (lowest, key, key)).fetchone()
         return found
 
     def scan(self, key: bytes, *, db: Statements, lowest: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """The entries from a key on, or from what ``find`` finds on, in order."""
         near = lowest is not None
         rows = self._connection.execute(db.scan_near if near else db.scan, (lowest, key, key) if near else (key,))
         self._scans.add(rows)

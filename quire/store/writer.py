@@ -9,9 +9,7 @@ from quire.clock import Clock
 from quire.errors import QuireError, StoreError
 from quire.store.base import Store, Sync, WriteBatch
 
-SYNC_INTERVAL = 1.0
-"""With ``Sync.INTERVAL`` a commit is on disk at most this many seconds later."""
-
+SYNC_INTERVAL = 1.0  # with ``Sync.INTERVAL`` a commit is on disk at most this many seconds later
 Completed = Callable[[WriteBatch, QuireError | None], None]
 """Called with a batch that is done, and the error if it failed."""
 

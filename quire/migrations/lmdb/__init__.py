@@ -2,5 +2,4 @@
 
 from quire.migrations.lmdb import step_0002_checksums
 
-STEPS = {2: step_0002_checksums}
-"""Each step by the format it leads to."""
+STEPS = {2: step_0002_checksums}  # each step by the format it leads to

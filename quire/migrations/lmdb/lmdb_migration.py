@@ -22,7 +22,6 @@ class LmdbMigration(StoreMigration):
         self._path = path
 
     def format(self) -> int:
-        """The format in the database ``meta``."""
         try:
             with lmdb.open(str(self._path), readonly=True, create=False, max_dbs=16) as env, env.begin() as txn:
                 meta = env.open_db(b"meta", txn=txn, create=False)

@@ -25,7 +25,6 @@ class PostgresqlMigration(SqlMigration):
         super().__init__(engine, urlsplit(url).path.strip("/"), SQL_FORMAT)
 
     def format(self) -> int:
-        """The format in the table ``meta``."""
         try:
             with self._engine.connect() as connection:
                 return read_format(connection)

@@ -81,7 +81,6 @@ class SqliteMigration(SqlMigration):
         super().__init__(engine, str(path), SQL_FORMAT)
 
     def format(self) -> int:
-        """The format in the table ``meta``."""
         found = found_format(self._path)
         if found is None:
             raise StoreUnreachable(f"there is no readable store in {self._path}", path=str(self._path))

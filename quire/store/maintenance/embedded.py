@@ -55,7 +55,6 @@ class PagedMaintenance(StoreMaintenance):
         self._paged = store
 
     def lanes(self) -> list[int]:
-        """Every lane that has a state or pages."""
         with self._paged.snapshot() as reader:
             assert isinstance(reader, PagedReader)
             stated = [LANE.unpack(key)[0] for key, _ in reader.txn.scan(b"", db=reader.tables.lanes)]
@@ -80,7 +79,6 @@ class PagedMaintenance(StoreMaintenance):
                 yield from _unindexed(reader, lane, pair)
 
     def inspect_indexes(self, reader: StoreReader) -> Iterator[Finding]:
-        """Expirations that belong to no record."""
         assert isinstance(reader, PagedReader)
         for key, _ in reader.txn.scan(b"", db=reader.tables.expirations):
             if not _is_expiration_of_record(reader.txn, reader.tables, bytes(key)):
@@ -153,7 +151,6 @@ class LmdbMaintenance(PagedMaintenance):
         self._store.close()
 
     def backup(self, target: Path) -> None:
-        """Copy the environment into a new directory."""
         with new_file(target) as part:
             part.mkdir()
             self._store.environment.copy(str(part), compact=True)
@@ -180,12 +177,10 @@ class SqliteMaintenance(PagedMaintenance):
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def backup(self, target: Path) -> None:
-        """Copy the newest commit into a new file."""
         with new_file(target) as part:
             copy_database(self._path, part)
 
     def files(self) -> list[Path]:
-        """The file and its log."""
         return [path for path in (self._path, Path(f"{self._path}-wal")) if path.exists()]
 
 
@@ -197,8 +192,6 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 class _LaneRepair(PageRepair):
-    """Repairs one lane inside one transaction."""
-
     def __init__(
         self, txn: Transaction, tables: Tables, lane: int, damaged: DamagedFile, done: Counter[str]
     ) -> None:  # fmt: skip

@@ -15,8 +15,7 @@ from quire.store.base import Delivery, LaneState
 from quire.store.maintenance.base import DamagedFile, Finding, Problem
 from quire.store.pages import ENTRY, RECORD, Entry
 
-LAST = 2**64 - 1
-"""The end of a lane's last page."""
+LAST = 2**64 - 1  # the end of a lane's last page
 
 
 class PagePair(NamedTuple):

@@ -31,9 +31,7 @@ from quire.units import format_size
 Connection = psycopg.Connection[Any]
 Row = tuple[Any, ...]
 
-GROUP_BYTES = 4 * 1024 * 1024
-"""How many bytes of pages are read at once, unless a single one is larger."""
-
+GROUP_BYTES = 4 * 1024 * 1024  # how many bytes of pages are read at once, unless a single one is larger
 _LAST = 2**63 - 1
 _STEP = 1000
 _SIZES = """SELECT first, octet_length(entries) + octet_length(body) FROM pages WHERE lane = %s AND first >= %s
@@ -124,9 +122,7 @@ class StoredEntries:
         self._end = _LAST if end is None else end
 
 
-STEP = 1000
-"""How many delivery states are looked at, or removed, at once."""
-
+STEP = 1000  # how many delivery states are looked at, or removed, at once
 _UPDATE = "UPDATE pages SET last = %s, live = %s, entries = %s, body = %s WHERE lane = %s AND first = %s"
 _INDEX = """INSERT INTO expirations (expiration, lane, sequence)
     SELECT expiration, %s, sequence FROM unnest(%s::bigint[], %s::bigint[]) AS e (expiration, sequence)
@@ -235,18 +231,12 @@ def clear_deliveries_without_lane(connection: Connection) -> int:
     return connection.execute(f"DELETE {_WITHOUT_LANE}".encode()).rowcount
 
 
-OLD_SECONDS = 300
-"""A transaction that is open for longer than this stops VACUUM for too long."""
-
+OLD_SECONDS = 300  # a transaction that is open for longer than this stops VACUUM for too long
 OLD_TRANSACTIONS = 1_000_000
 """So many transactions may have begun since the oldest one that a slot or a standby may still read."""
 
-KEPT_LOG = 1 << 30
-"""So many bytes of the write-ahead log may an unused slot keep."""
-
-SPARE_FACTOR = 4
-"""The tables may take this many times the bytes of the messages, beside ``SPARE_BYTES``."""
-
+KEPT_LOG = 1 << 30  # so many bytes of the write-ahead log may an unused slot keep
+SPARE_FACTOR = 4  # the tables may take this many times the bytes of the messages, beside ``SPARE_BYTES``
 SPARE_BYTES = 1 << 30
 
 _SETTINGS = """
@@ -426,7 +416,6 @@ class PostgresqlMaintenance(StoreMaintenance):
             yield driver
 
     def lanes(self) -> list[int]:
-        """Every lane that has a state or pages."""
         with self._transaction() as connection:
             return [lane for (lane,) in fetch(connection, _LANES)]
 

@@ -13,12 +13,8 @@ from quire.message import Message
 from quire.store.base import LaneState, Link, Store, StoredDestination, StoreReader
 from quire.store.maintenance.base import Finding, Problem, StoreMaintenance
 
-STEP = 10_000
-"""How many links are read at once."""
-
-GROUP_BYTES = 4 * 1024 * 1024
-"""How many bytes of records are read at once, unless a single one is larger."""
-
+STEP = 10_000  # how many links are read at once
+GROUP_BYTES = 4 * 1024 * 1024  # how many bytes of records are read at once, unless a single one is larger
 Progress = Callable[[int], None]
 
 

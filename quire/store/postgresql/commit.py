@@ -27,9 +27,7 @@ from quire.store.postgresql.database import Database, is_lost, is_pooled
 from quire.store.postgresql.lane import KnownLane, LaneCache, LaneEdit, WriterReads
 from quire.store.postgresql.ownership import Ownership
 
-FENCED = "22012"
-"""The SQLSTATE of a commit that the fence refused: a division by zero."""
-
+FENCED = "22012"  # the SQLSTATE of a commit that the fence refused: a division by zero
 _FENCE = "UPDATE {p}owner SET commit = $1::int8 WHERE id = 1 AND epoch = $2::int8 AND commit = $1::int8 - 1 RETURNING 1"
 _FENCE_VALUES = 2
 
@@ -356,11 +354,8 @@ def _columns(rows: _Numbers) -> list[bytes]:
 COMMIT_TRIES = 5
 """How many connections a commit is tried with, one after the other, as long as they are lost before the commit."""
 
-MOST_PREPARED = 100
-"""How many statements a connection keeps prepared; commits that differ from all of them are rare."""
-
-MOST_BYTES = 2**30 - 2**20
-"""How large a value may be: the server takes no longer message."""
+MOST_PREPARED = 100  # how many statements a connection keeps prepared; commits that differ from all of them are rare
+MOST_BYTES = 2**30 - 2**20  # how large a value may be: the server takes no longer message
 
 # A process that is stopped in the middle holds its locks for so long only.
 _BEGIN = b"BEGIN; SET LOCAL idle_in_transaction_session_timeout TO '5s'"

@@ -19,9 +19,7 @@ from quire.store import pages
 from quire.store.base import Delivery, LaneBatch, LaneState
 from quire.store.pages import ENTRY, LinksPage, common_run, find
 
-CACHE_BYTES = 32 << 20
-"""How many bytes of entries are kept, with what each page and each lane takes in memory."""
-
+CACHE_BYTES = 32 << 20  # how many bytes of entries are kept, with what each page and each lane takes in memory
 LANE_PAGES = 4096
 """How many pages of one lane are kept: those at its head, which are consumed first. Later ones are read when needed."""
 
@@ -100,12 +98,10 @@ class KnownLane:
         return self._pages[self._firsts[place - 1]] if place else None
 
     def after(self, page: KnownPage) -> KnownPage | None:
-        """The next known page."""
         place = bisect_right(self._firsts, page.first)
         return self._pages[self._firsts[place]] if place < len(self._firsts) else None
 
     def before(self, page: KnownPage) -> KnownPage | None:
-        """The known page before."""
         return self.page_at(page.first - 1)
 
     def learn(self, pages: list[KnownPage]) -> None:
@@ -191,9 +187,7 @@ class LaneCache:
 PAGE_BYTES = 60 * 1024
 """A page takes records until their contents are larger than this; a larger record has a page of its own."""
 
-MOST_AHEAD = 64
-"""How many pages are read at once, at the most, when the next one is not known."""
-
+MOST_AHEAD = 64  # how many pages are read at once, at the most, when the next one is not known
 _FIRST_AHEAD = 4
 
 
@@ -345,7 +339,6 @@ class LaneEdit:
         return page.high - page.low == page.count - 1 or removals[position:end] == page.sequences()
 
     def _drop(self, page: KnownPage) -> None:
-        """Remove a whole page."""
         self.gone[page.first] = page
         self._count -= page.count
         self._bytes -= page.size
@@ -498,11 +491,9 @@ class WriterReads:
         return [lane for (lanes,) in self._rows(_OWNED, [destinations]) for lane in lanes]
 
     def from_sequence(self, lane: int, sequence: int, limit: int) -> list[KnownPage]:
-        """The page that may have a sequence, and those after it."""
         return _neighbours(self._rows(_FROM_SEQUENCE, [lane, lane, sequence, limit]))
 
     def before(self, lane: int, first: int, limit: int) -> list[KnownPage]:
-        """The pages before the one that begins at ``first``, in their order."""
         return _neighbours(self._rows(_BEFORE, [lane, first, limit])[::-1])
 
     def _rows(self, query: str, values: Sequence[object]) -> list[tuple[Any, ...]]:

@@ -65,12 +65,8 @@ def _stat(pid: int) -> tuple[str, str]:
     return fields[0], fields[19]
 
 
-LEASE_SECONDS = 3.0
-"""How long a lease lasts that is not renewed."""
-
-OUTCOME_SECONDS = 20.0
-"""How long a commit whose connection was lost waits for a server that says whether it was made."""
-
+LEASE_SECONDS = 3.0  # how long a lease lasts that is not renewed
+OUTCOME_SECONDS = 20.0  # how long a commit whose connection was lost waits for a server that says whether it was made
 _PAUSE = 0.1
 _TAKEN = "another broker has taken over the store: this broker must stop"
 _LOCK_TRIES = 4

@@ -85,9 +85,7 @@ MARKS = (
 SIZE = "SELECT coalesce(sum(bytes), 0)::int8 FROM {p}lanes"
 
 
-AT_ONCE = 64
-"""How many pages are read at once by a read that has no budget."""
-
+AT_ONCE = 64  # how many pages are read at once by a read that has no budget
 _STATE = Struct(">qqqq")
 
 Rows = list[tuple[Any, ...]]

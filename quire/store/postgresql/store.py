@@ -35,12 +35,8 @@ from quire.store.postgresql.ownership import LEASE_SECONDS, Ownership
 from quire.store.postgresql.reader import NotAtOnce, PostgresqlReader
 from quire.store.postgresql.tables import create_store, found_format
 
-READ_TRIES = 3
-"""How many connections a read is tried with, one after the other, as long as they are lost."""
-
-MOST_IDLE = 4
-"""How many connections wait for the next read."""
-
+READ_TRIES = 3  # how many connections a read is tried with, one after the other, as long as they are lost
+MOST_IDLE = 4  # how many connections wait for the next read
 PAUSE = 0.5
 """For how many seconds after a failed connection no other one is tried: the event loop reads, and must not wait."""
 
@@ -122,7 +118,6 @@ class Vacuum:
         self._connection: psycopg.Connection | None = None
 
     def written(self, batch: WriteBatch) -> None:
-        """A batch was committed."""
         if self._removed or not any([part.removals for part in batch.lanes.values()]):
             return
         self._removed = True
@@ -294,7 +289,6 @@ class PostgresqlStore(Store):
 
     @property
     def lock_epoch(self) -> int:
-        """The epoch that every commit carries."""
         return self._ownership.epoch
 
     def lock_until(self) -> float:

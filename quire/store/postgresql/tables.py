@@ -28,8 +28,7 @@ from quire.store.base import SQL_FORMAT, LaneState
 from quire.store.postgresql.database import Database
 
 metadata = MetaData()
-_HALF_FULL = {"fillfactor": 50}
-"""Room for new versions of a row beside the old one: then no index is written."""
+_HALF_FULL = {"fillfactor": 50}  # room for new versions of a row beside the old one: then no index is written
 
 
 def _key(name: str) -> Column[int]:
