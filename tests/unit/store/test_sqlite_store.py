@@ -235,3 +235,19 @@ def test_an_index_is_read_on_from_an_entry_not_from_its_head(store: SqliteStore)
     page = store.page(1, 1990, 3 * (MESSAGE_OVERHEAD + 40), 9)
     assert [message.deliveries for message in page.messages] == [1, 1, 1]
     assert work < 50
+
+
+def test_a_page_is_found_among_many_without_a_scan(store: SqliteStore) -> None:
+    for sequence in range(1, 301):
+        append(store, 1, make_message(sequence))
+    store.lane_state(1)
+    work = 0
+
+    def count() -> int:
+        nonlocal work
+        work += 1
+        return 0
+
+    store._readers[0].set_progress_handler(count, 1)
+    assert [link.sequence for link in store.links(1, 150, 1)] == [150]
+    assert work < 100
