@@ -291,7 +291,7 @@ class UpTo(NamedTuple):
         part: what the last one came from.
         first: the first one; None for the oldest in flight.
         last: the last one.
-        expected: how many they are; 0 if that is not said. Of one part it is checked, for ACCEPTED outside of transactions.
+        expected: how many they are; 0 if that is not said. Of one part it is checked: for ACCEPTED, in no transaction.
         first_part: what the first one came from; None for the same part, and of a list for one that is not known.
     """
 
@@ -321,8 +321,8 @@ class Handle(NamedTuple):
 class Handles(NamedTuple):
     """Messages of a member. ``answered`` gets the outcome of each: done, late, stale, fenced or gone.
 
-    If the consumer acknowledges cumulatively (CLIENT), each is about all that was given before, too. An epoch below 0 is
-    that of a part which is gone.
+    If the consumer acknowledges cumulatively (CLIENT), each is about all that was given before, too. An epoch below 0
+    is that of a part which is gone.
     """
 
     consumer: Consumer
