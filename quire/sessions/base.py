@@ -284,15 +284,15 @@ class These(NamedTuple):
 class UpTo(NamedTuple):
     """All messages of a consumer up to one, in the order in which it was given them, over all its parts.
 
-    Of a consumer with several parts that does not have the first one, as of a list, whose clients name another one as
-    first, they are the last ``expected`` ones.
+    Of a consumer with several parts that does not have the first one, they are the last ``expected`` ones. A range that
+    begins with what the client had before a failover (DELIVERED of one message without a first one) has all of that.
 
     Attributes:
         part: what the last one came from.
         first: the first one; None for the oldest in flight.
         last: the last one.
-        expected: how many they are; 0 if that is not said.
-        first_part: what the first one came from; None for the same part.
+        expected: how many they are; 0 if that is not said. Of one part it is checked: for ACCEPTED, in no transaction.
+        first_part: what the first one came from; None for the same part, and of a list for one that is not known.
     """
 
     part: Part
@@ -319,7 +319,11 @@ class Handle(NamedTuple):
 
 
 class Handles(NamedTuple):
-    """Messages of a member. ``answered`` gets the outcome of each: done, late, stale, fenced or gone."""
+    """Messages of a member. ``answered`` gets the outcome of each: done, late, stale, fenced or gone.
+
+    If the consumer acknowledges cumulatively (CLIENT), each is about all that was given before, too. An epoch below 0
+    is that of a part which is gone.
+    """
 
     consumer: Consumer
     handles: list[Handle]

@@ -98,6 +98,9 @@ class OwnerGuard(Guard):
 class OwnerConnection(Connection, Protocol):
     """The owner's end of a virtual connection."""
 
+    def read_on(self) -> None:
+        """What was read is done."""
+
     def close_by(self, error: QuireError) -> None:
         """Close it when what was written is sent; the entry is told the error."""
 
@@ -245,9 +248,15 @@ class VerbDoor(ConnectedDoor):
         return frame.kind in (Kind.CREDIT, Kind.PULL) and frame.ref in self._consumers
 
     def go_on(self) -> None:
-        """Go on with the input that waited."""
+        """Go on with the input that waited; the end of the connection, which came behind it, waited too."""
         self._is_stuck = False
         super().go_on()
+        if not (self.held or self.is_closed):
+            self._owner.read_on()
+
+    def has_waiting(self) -> bool:
+        """Whether something that has come is still to be done."""
+        return bool(self._waiting)
 
     # Sends.
 

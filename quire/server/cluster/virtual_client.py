@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from quire.broker.broker import Broker
 from quire.cluster.virtual_connection import WINDOW, VirtualConnection
@@ -23,6 +24,7 @@ class VirtualTransport(asyncio.Transport):
     def __init__(self, connection: VirtualConnection, protocol: asyncio.Protocol) -> None:
         super().__init__()
         self.unread = 0  # so many bytes have come that wait to be read
+        self.waits: Callable[[], bool] = lambda: False  # whether what was read is still to be done
         self._connection = connection
         self._inside = protocol
         self._pieces: deque[bytes] = deque()
@@ -99,7 +101,7 @@ class VirtualTransport(asyncio.Transport):
                 self._connection.taken(len(data))
         finally:
             self._is_delivering = False
-        if self.has_ended and not self._pieces:
+        if self.has_ended and not self._pieces and (self._error is not None or not self.waits()):
             self._lose()
 
     def _next(self) -> bytes:
@@ -147,12 +149,17 @@ class VirtualClient(ClientTransport):
         self._session = connections[self] = doors.session(self)
         assert isinstance(self._session, VerbDoor)
         self._session.vouch(access)
+        self._virtual.waits = self._session.has_waiting
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is gone; with an error the link is lost, and the client has done nothing."""
         if self._session is not None:
             self._session.is_blameless = self._session.is_blameless or error is not None
         super().connection_lost(error)
+
+    def read_on(self) -> None:
+        """What was read is done: if the entry has closed it, it is over now."""
+        self._virtual.resume_reading()
 
     def close_by(self, error: QuireError) -> None:
         """Close it when what was written is sent; the entry is told the error."""

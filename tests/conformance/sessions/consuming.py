@@ -439,6 +439,7 @@ class Consuming(Suite):
         wait(world)
         assert [each.message.redelivered for each in client.take()] == flags
 
+    @pytest.mark.slow
     def test_a_consumer_that_left_with_much_gives_it_back_in_order(self) -> None:
         world, client, consumer, given = self.given(6000, prefetch=10_000)
         assert len(given) == 6000

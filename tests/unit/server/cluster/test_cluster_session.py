@@ -7,7 +7,7 @@ import pytest
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.transactions.decisions import Xid
 from quire.cluster import remote_session
-from quire.destination import DestinationKind
+from quire.destination import DestinationKind, queue
 from quire.errors import QuireError, ShardMoved, ShardUnavailable
 from quire.sessions.base import (
     ACCEPTED,
@@ -32,6 +32,7 @@ from quire.sessions.base import (
 )
 from quire.sessions.transactions import branch_tx
 from quire.settings import Settings
+from quire.settings.keys import StoreSettings
 from quire.testing.stepped_cluster import SteppedCluster
 from tests.unit.server.cluster.toy_clients import CLIENT, INDIVIDUAL, ToyDoor, connect
 
@@ -630,16 +631,12 @@ def test_what_has_moved_ends_the_session(cluster: SteppedCluster) -> None:
     name = cluster.name_at(1)
     client.subscribe(f"/queue/{name}")
     cluster.run()
-    from quire.destination import queue
-
     cluster.pin(queue(name), 2)
     cluster.run()
     assert isinstance(client.over, ShardMoved)
 
 
 def test_a_send_to_where_a_destination_was_is_not_stored(cluster: SteppedCluster) -> None:
-    from quire.destination import queue
-
     client = connect(cluster, cluster.members[0])
     name = cluster.name_at(1)
     route = client.route(f"/queue/{name}")
@@ -655,8 +652,6 @@ def test_a_send_to_where_a_destination_was_is_not_stored(cluster: SteppedCluster
 
 
 def test_a_held_send_lets_settling_pass_and_goes_on_where_it_was() -> None:
-    from quire.settings.keys import StoreSettings
-
     cluster = SteppedCluster(2, Settings(store=StoreSettings(limit=30_000)))
     client = connect(cluster, cluster.members[0])
     name = cluster.name_at(1)
@@ -675,8 +670,6 @@ def test_a_held_send_lets_settling_pass_and_goes_on_where_it_was() -> None:
 
 
 def test_a_full_shard_is_sent_no_more_until_it_takes_it_again() -> None:
-    from quire.settings.keys import StoreSettings
-
     cluster = SteppedCluster(2, Settings(store=StoreSettings(limit=20_000)))
     client = connect(cluster, cluster.members[0])
     route = client.route(f"/queue/{cluster.name_at(1)}")
@@ -760,3 +753,22 @@ def test_a_shard_that_has_much_to_answer_is_sent_no_more_until_it_has(monkeypatc
     assert client.goes_on > goes_on
     assert client.tokens.count(b"t") == sent
     assert client.session.accept(route, b"message-id:1\ntimestamp:1\n\n", token=b"t")
+
+
+def test_what_is_held_is_sent_although_its_client_has_gone() -> None:
+    cluster = SteppedCluster(2, Settings(store=StoreSettings(limit=3000)))
+    name = cluster.name_at(1)
+    client, consumer = connect(cluster, cluster.members[0]), connect(cluster, cluster.members[1])
+    client.send(f"/queue/{name}", bytes(4000))
+    cluster.run()
+    client.send(f"/queue/{name}", b"held", b"last")
+    client.session.leave(CLEAN)
+    cluster.run()
+    assert depth(cluster, name) == 1
+    consumer.subscribe(f"/queue/{name}")
+    cluster.run()
+    part, message = consumer.got[0]
+    part.acknowledge([message.sequence])
+    cluster.run()
+    assert consumer.bodies[1:] == [b"held", b"last"]
+    assert not cluster.members[1].virtual_clients._doors["verbs"].open
