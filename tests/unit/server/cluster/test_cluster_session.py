@@ -772,3 +772,58 @@ def test_what_is_held_is_sent_although_its_client_has_gone() -> None:
     cluster.run()
     assert consumer.bodies[1:] == [b"held", b"last"]
     assert not cluster.members[1].virtual_clients._doors["verbs"].open
+
+
+def play_until(cluster: SteppedCluster, client: ToyDoor, steps: int) -> bool:
+    """Sends, and a transaction over two shards, so many steps of them; whether that is all."""
+    one, two = cluster.name_at(1), cluster.name_at(2)
+    client.send(f"/queue/{one}", b"a", token=b"a")
+    client.send(f"/queue/{two}", b"b", token=b"b")
+    client.session.begin(b"l1")
+    for name in (one, two):
+        client.send(f"/queue/{name}", b"x", tx=b"l1")
+    is_done, busy = client.session.end(b"l1", Step.COMMIT, b"c"), True
+    while steps and (busy or not is_done):
+        steps -= 1
+        busy = cluster.step()
+        if not is_done:
+            is_done = client.session.end(b"l1", Step.COMMIT, b"c")
+    if is_done:
+        client.session.begin(b"l1")  # another one, so that its end may be said again
+    return steps > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [1, 2])
+def test_a_shard_may_be_lost_at_every_step(lost: int) -> None:
+    steps, is_all = 0, False
+    while not is_all:
+        cluster = SteppedCluster(3)
+        own, one, two = names(cluster)
+        client = connect(cluster, cluster.members[0])
+        client.send(f"/queue/{own}", b"in flight")
+        client.subscribe(f"/queue/{own}")
+        cluster.run()
+        is_all = play_until(cluster, client, steps)
+        steps += 1
+        cluster.kill(lost)
+        cluster.run()
+        cluster.start(lost)
+        cluster.advance(1.0)
+        if client.over is None:  # nothing had been said to it yet: that has waited
+            end(cluster, client, b"l1", Step.COMMIT, b"c")
+            assert {b"a", b"b", b"c"} <= {*client.tokens}
+        else:
+            assert client.over.code in ("shard-moved", "shard-unavailable")
+        cluster.advance(15.0)
+        reader = connect(cluster, cluster.members[0])
+        for name in (own, one, two):
+            reader.subscribe(f"/queue/{name}", id=name)
+        cluster.run()
+        found = {name: [m.body for p, m in reader.got if p.consumer.spec.id == name] for name in (own, one, two)}
+        assert [m.failures for _, m in reader.got] == [0] * len(reader.got)
+        for name, body in ((one, b"a"), (two, b"b")):
+            assert found[name].count(body) == 1 or (body not in client.tokens and body not in found[name])
+        assert found[one].count(b"x") == found[two].count(b"x"), f"half of a transaction, after {steps} steps"
+        assert b"c" not in client.tokens or found[one].count(b"x") == 1
+    assert steps > 10
