@@ -214,6 +214,7 @@ def play(model: Model, steps: list[tuple[int, int, int]], *, lots_of: int = 1) -
         model.most = max(model.most, len(model.got))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.integers(1, 4), st.integers(1, 12), Steps, st.booleans())
 def test_no_consumer_starves_and_none_has_too_much(
@@ -265,6 +266,7 @@ def test_few_windows_are_set_for_many_messages() -> None:
     assert sum([shard.credits for shard in model.shards]) < 0.3 * model.sent
 
 
+@pytest.mark.slow
 @settings(max_examples=250)
 @given(
     st.integers(1, 4),
@@ -297,6 +299,7 @@ def test_pulls_lose_nothing_and_each_of_them_ends(
     assert len({*model.got}) == len(model.got), "a message came twice"
 
 
+@pytest.mark.slow
 @given(Steps)
 def test_a_pull_in_the_place_of_another_one_ends_alone(steps: list[tuple[int, int, int]]) -> None:
     model = Model(3, 0)

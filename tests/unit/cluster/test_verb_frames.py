@@ -67,6 +67,7 @@ def runs(draw: st.DrawFn) -> Run:
     return run
 
 
+@pytest.mark.slow
 @given(runs(), st.integers(0, 1023))
 def test_a_run_of_messages_is_read_as_it_was_written(run: Run, route: int) -> None:
     frame = the_frame(b"".join(verbs.encode_run(route, run)))
@@ -95,6 +96,7 @@ def said(message: Message) -> tuple[object, ...]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(messages(), min_size=1, max_size=8), st.booleans())
 def test_messages_are_delivered_as_they_are(given_out: list[Message], first: bool) -> None:
     frame = the_frame(b"".join(verbs.encode_deliver(7, given_out, first=first)))
@@ -103,6 +105,7 @@ def test_messages_are_delivered_as_they_are(given_out: list[Message], first: boo
     assert [said(message) for message in read] == [said(message) for message in given_out]
 
 
+@pytest.mark.slow
 @given(st.lists(messages(), min_size=1, max_size=4), st.integers(-1, 1000), sequences)
 def test_retries_say_what_they_are_retries_of(given_out: list[Message], partition: int, offset: int) -> None:
     origins = [(partition, offset)] * len(given_out)
@@ -111,6 +114,7 @@ def test_retries_say_what_they_are_retries_of(given_out: list[Message], partitio
     assert [said(message) for message in read] == [said(message) for message in given_out]
 
 
+@pytest.mark.slow
 @given(st.lists(sequences, min_size=1, max_size=20) | st.tuples(st.integers(0, 9), st.integers(1, 400)).map(
     lambda run: [*range(run[0], run[0] + run[1])]
 ))  # fmt: skip
@@ -134,6 +138,7 @@ def test_more_than_may_be_settled_at_once_is_settled_by_several_frames_of_which_
     assert [details.ask for _, details in read if details is not None] == [0, 9]
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(1, 2**32 - 1), min_size=1))
 def test_tokens_come_back_by_their_numbers(asks: list[int]) -> None:
     tokens = [token for ask in asks if (token := verbs.token_of(ask)) is not None]
@@ -198,6 +203,7 @@ def test_an_error_is_of_its_class_again_with_what_the_doors_ask_of_it() -> None:
     assert isinstance(verbs.error_of(verbs.Failed(0, "of-a-later-version", "x")), ShardMoved)
 
 
+@pytest.mark.slow
 @given(st.lists(runs(), max_size=3), st.lists(st.integers(1, 40), min_size=1, max_size=5))
 def test_how_a_stream_is_cut_does_not_matter(some: list[Run], sizes: list[int]) -> None:
     stream = b"".join([piece for run in some for piece in verbs.encode_run(1, run)])
@@ -249,6 +255,7 @@ def test_a_range_of_messages_that_is_too_long_is_refused_before_it_is_written_ou
         verbs.read_settle(VerbFrame(Kind.SETTLE, verbs.RANGE, 0, 0, payload))
 
 
+@pytest.mark.slow
 @given(st.sampled_from([*Kind]), st.integers(0, 255), st.integers(0, 70_000), st.binary(max_size=60))
 def test_what_is_no_verb_is_refused(kind: Kind, flags: int, items: int, payload: bytes) -> None:
     frame = VerbFrame(kind, flags, items, 0, payload)
