@@ -337,7 +337,7 @@ class Consuming(Suite):
             assert client.pulls == [0, 3]
 
     def test_a_pull_that_does_not_wait_sees_what_has_to_be_stored_first(self) -> None:
-        world, client, consumer, _ = self.given(1)
+        world, client, consumer, _ = self.given(1, prefetch=0)
         client.unsubscribe(consumer)
         puller = client.consume(id="puller", prefetch=0)
         client.session.pull(puller, 1, -1)
@@ -346,7 +346,7 @@ class Consuming(Suite):
 
     def test_a_pull_brings_messages_of_a_partition_that_comes_later(self) -> None:
         world = self.stream()
-        first, client = world.connect("first"), world.connect()
+        first, client = world.connect("first"), world.connect("second")
         other = first.member()
         wait(world)
         consumer = client.member(spec={"prefetch": 0})
