@@ -10,7 +10,9 @@ import pytest
 from quire.spark.pipelines.audit_report import AuditReport
 from quire.spark.pipelines.files import time_text
 from quire.spark.pipelines.judgement import COUNTS, LATENCIES
-from quire.spark.pipelines.pages import audit_page, line_chart
+from quire.spark.pipelines.latency_measures import LATENCIES as MEASURES
+from quire.spark.pipelines.latency_measures import PERCENTILES, LatencyReport
+from quire.spark.pipelines.pages import audit_page, latency_page, line_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -37,7 +39,7 @@ def paths(image: ElementTree.Element, kind: str) -> list[list[tuple[float, float
 
 def test_a_line_chart_is_well_formed_and_starts_at_zero() -> None:
     start = 1_700_000_000_000
-    sent = {start: 0, start + 600_000: 25, start + 1_200_000: 50}
+    sent = {start + 600_000: 25, start: 0, start + 1_200_000: 50}
     charts = line_chart({"sent": sent, "lost & found": {start + 300_000: 20}}, 600_000)
     assert "lost & found" in texts(drawn(charts.narrow))
     image = drawn(charts.wide)
@@ -111,6 +113,34 @@ def test_a_page_shows_what_it_is_given_as_text() -> None:
     assert page.count("<ul>") == 1
     assert page.count("<picture>") == 2
     assert page.count('"data:image/svg+xml;base64,') == 4
+
+
+def pieces(page: str) -> set[int]:
+    """Into how many pieces the lines of a page's charts are divided."""
+    images = [drawn(url) for url in re.findall(r'"(data:image/svg\+xml;base64,[^"]+)"', page)]
+    groups = [group for image in images for group in image.iter(f"{SVG}g") if group.get("id", "").startswith("line2d")]
+    ways = [way.get("d", "") for group in groups for way in group.findall(f"{SVG}path")]
+    return {way.count("M") for way in ways if way.count("L") + way.count("M") >= 4}
+
+
+STARTS = [0, 20_000, 40_000, 600_000, 620_000]
+"""When windows of 20 s begin: there is one gap."""
+
+
+@pytest.mark.slow
+def test_the_charts_of_an_audit_have_gaps_where_windows_are_missing() -> None:
+    row: dict[str, Any] = {"destination": "d"} | dict.fromkeys(COUNTS, 5) | dict.fromkeys(LATENCIES)
+    windows = [row | {"start": start, "final": True} for start in STARTS]
+    assert pieces(audit_page(AuditReport(row, [row], windows, [], window=20.0), "")) == {2}
+
+
+@pytest.mark.slow
+def test_the_charts_of_latencies_have_gaps_where_windows_are_missing() -> None:
+    measured = {"count": 1} | dict.fromkeys(PERCENTILES, 5)
+    row: dict[str, Any] = {"destination": "d", "consumer": "c"} | dict.fromkeys(MEASURES, measured)
+    windows = [row | {"start": start} for start in STARTS]
+    assert pieces(latency_page(LatencyReport([row], [], windows, [], 20.0), "")) == {2}
+    assert pieces(latency_page(LatencyReport([row], [row], [], windows, 20.0), "")) == {2}
 
 
 def test_a_single_window_has_bars_and_no_line() -> None:
