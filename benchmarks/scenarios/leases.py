@@ -23,7 +23,7 @@ MIN_ON_TIME = 0.99
 """... and how many leases must end so, as a share of all."""
 
 _STREAM = "perf.leases"
-_PATIENCE = 15.0
+_PATIENCE = 60.0
 """How long after the last one's time it waits for those that have not ended, in seconds."""
 _LOOK_INTERVAL = 0.02
 

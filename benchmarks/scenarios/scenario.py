@@ -14,7 +14,7 @@ MAX_RSS_ANON = 120_000_000
 """How much memory the broker's process may take, in bytes."""
 HEADERS = 256
 """How much more than its body a message of a load takes, in bytes, beside what the broker adds to each."""
-SILENCE = 10.0
+SILENCE = 30.0
 """After how long without a message no more is expected, in seconds."""
 IDLE = 0.002
 """How long a consumer waits that has nothing to do, in seconds."""
