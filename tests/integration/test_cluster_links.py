@@ -100,7 +100,7 @@ def test_a_client_reaches_the_other_processes_queue(tmp_path: Path, secured: boo
                 heard += data
             assert b"ERROR" not in heard
             for number in range(1, 4):
-                writer.write(f"ACK\nid:s1~{number}\n\n\0".encode())
+                writer.write(f"ACK\nid:{number}\n\n\0".encode())
             writer.write(b"DISCONNECT\nreceipt:bye\n\n\0")
             assert b"receipt-id:bye" in await reader.read()
             writer.close()

@@ -25,4 +25,5 @@ def test_killed_broker_keeps_every_promise(plan: Plan, tmp_path: Path) -> None:
     load = asyncio.run(run_rounds(plan, tmp_path))
     assert load.confirmed > 10 * plan.rounds  # or there was no load worth the name
     assert load.redelivered > 0
-    assert load.errors <= {"store-full"}
+    lost = {"broker-stopping", "shard-moved", "shard-unavailable"} if plan.shards > 1 else set()  # they hear of that
+    assert load.errors <= {"store-full"} | lost
