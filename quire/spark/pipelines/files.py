@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _EMPTY = "UNABLE_TO_INFER_SCHEMA"
 
@@ -59,10 +58,15 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[object]]
 
 
-def print_table(console: Console, title: str, table: Table) -> None:
+def print_table(console: "Console", title: str, table: Table) -> None:
     """Print a table, with numbers to the right; nothing if it has no rows."""
     if not table.rows:
         return
+    # Executors import this module, and have no packages: only the driver prints.
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
     printed = RichTable(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for heading, cell in zip(table.headings, table.rows[0], strict=True):
         printed.add_column(Text(heading), justify="right" if isinstance(cell, int) else "left", overflow="fold")

@@ -5,14 +5,16 @@ By destination and by consumer, over time: as plain values, as tables, and print
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from rich.console import Console
 
 from quire.spark.pipelines.files import Table, plain_rows, print_table, time_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LATENCIES: Final = {
     "delivery": "send to delivery",
@@ -117,7 +119,7 @@ def _latest(windows: DataFrame, *names: str) -> list[Row]:
     return plain_rows(latest.orderBy("start", *names))
 
 
-def print_report(report: LatencyReport, console: Console) -> None:
+def print_report(report: LatencyReport, console: "Console") -> None:
     """Print a report: the percentiles by destination and by consumer, and the latest windows."""
     print_table(console, "Latency by destination (ms)", destinations(report))
     print_table(console, f"The slowest of {len(report.consumers)} consumers (ms)", consumers(report, _PRINTED))

@@ -5,12 +5,11 @@ They are in the destinations that policies send them to, and in those of consume
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from rich.console import Console
 
 from quire.destination import DestinationKind, split_prefix
 from quire.errors import InvalidArgument
@@ -19,6 +18,9 @@ from quire.spark.batch_reader import CAUSE, ORIGIN
 from quire.spark.pipelines.files import Table, plain_rows, print_table, time_text
 from quire.spark.pipelines.place import Place
 from quire.units import format_size
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 AGES: Final = (
     (60, "less than a minute"), (300, "less than 5 minutes"), (900, "less than 15 minutes"),
@@ -160,7 +162,7 @@ def _without_gaps(rows: Sequence[Row], step: int) -> list[Row]:
     return [{"start": start, "count": counts.get(start, 0)} for start in starts]
 
 
-def print_report(report: LettersReport, console: Console) -> None:
+def print_report(report: LettersReport, console: "Console") -> None:
     """Print a report, without samples: they are for the page."""
     for name, rows in report.groups.items():
         print_table(console, f"By {name}", groups(rows, name))
