@@ -142,7 +142,7 @@ class Gate:
         return False
 
 
-OF_THE_BROKER = LETTER_HEADERS | {
+HEADERS_OF_THE_BROKER = LETTER_HEADERS | {
     "JMSDeliveryMode", "JMSExpiration", "JMSMessageID", "JMSPriority", "JMSRedelivered", "JMSTimestamp",
 }  # fmt: skip
 """What a selector may ask for without the right to read: what the broker says of a message."""
@@ -212,7 +212,7 @@ class Guard:
             AccessRefused: it may not read the messages, and the selector asks for what their sender wrote.
             InvalidSelector: it cannot be read.
         """
-        if not (self.is_open or selector is None or set(headers_in(parse(selector))) <= OF_THE_BROKER):
+        if not (self.is_open or selector is None or set(headers_in(parse(selector))) <= HEADERS_OF_THE_BROKER):
             self.access.check(Action.READ, source.kind, source.name)
 
     def check_subscribe(self, addresses: Iterable[Address]) -> None:

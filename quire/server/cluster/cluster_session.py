@@ -26,14 +26,12 @@ from quire.cluster.remote_session import RemoteConsumer, RemotePart, RemoteSessi
 from quire.cluster.spread_consumer import SpreadConsumer, SpreadPart
 from quire.destination import ADVISORIES, Destination, DestinationKind
 from quire.errors import (
-    BrokerStopping,
     DestinationInUse,
     InvalidArgument,
     InvalidDestination,
     LimitExceeded,
     QuireError,
     ShardMoved,
-    ShardUnavailable,
     TransactionRolledBack,
     UnknownSubscription,
 )
@@ -77,7 +75,7 @@ from quire.sessions.base import (
     What,
 )
 from quire.sessions.rights import Gate, Guard
-from quire.sessions.session import LocalSession
+from quire.sessions.session import OF_THE_BROKER, LocalSession
 
 PROTOCOL = "verbs"
 """What is spoken on the virtual connections of clients."""
@@ -87,9 +85,6 @@ MakesLocalSession = Callable[[Broker, Guard, Door, Iterator[int]], LocalSession]
 
 REJOIN = 1.0
 """After how many seconds it is tried again to subscribe consumers of advisories at shards that were lost."""
-
-OF_THE_BROKER = frozenset([error.code for error in (BrokerStopping, ShardMoved, ShardUnavailable)])
-"""Errors by which a session ends whose client has done nothing."""
 
 
 class _Asked:
