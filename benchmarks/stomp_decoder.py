@@ -4,8 +4,7 @@ from collections.abc import Callable
 from time import perf_counter
 
 from quire.protocols.stomp.decoder import Decoder, Limits
-from quire.protocols.stomp.encoder import encode_frame, encode_receipts
-from quire.protocols.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS
+from quire.protocols.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS, encode_frame, encode_receipts
 
 FRAMES = 20_000
 CHUNK = 64 * 1024

@@ -25,8 +25,7 @@ from quire.clock import ManualClock
 from quire.cursors.spool import Spool
 from quire.errors import QuireError
 from quire.protocols.stomp.decoder import Decoder, Limits
-from quire.protocols.stomp.encoder import encode_frame
-from quire.protocols.stomp.frames import SERVER_COMMANDS, Version
+from quire.protocols.stomp.frames import SERVER_COMMANDS, Version, encode_frame
 from quire.scheduler import Scheduler
 from quire.security import Security
 from quire.server.connected_door import ConnectedDoor, MakesSession

@@ -21,7 +21,6 @@ from hypothesis.database import InMemoryExampleDatabase
 
 from quire.errors import QuireError
 from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits
-from quire.protocols.stomp.encoder import encode_frame
 from quire.protocols.stomp.frames import (
     BODY_COMMANDS,
     CLIENT_COMMANDS,
@@ -29,6 +28,7 @@ from quire.protocols.stomp.frames import (
     UNESCAPED_COMMANDS,
     AckRun,
     Version,
+    encode_frame,
 )
 
 LIMITS = (Limits(max_headers=4, max_line=40, max_body=60), Limits(max_headers=20, max_line=200, max_body=500))

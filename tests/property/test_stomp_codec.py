@@ -6,8 +6,16 @@ from hypothesis import strategies as st
 
 from quire.message import escape
 from quire.protocols.stomp.decoder import Decoder, Limits
-from quire.protocols.stomp.encoder import content_for, encode_frame, encode_receipts
-from quire.protocols.stomp.frames import BODY_COMMANDS, CLIENT_COMMANDS, SERVER_COMMANDS, UNESCAPED_COMMANDS, Version
+from quire.protocols.stomp.frames import (
+    BODY_COMMANDS,
+    CLIENT_COMMANDS,
+    SERVER_COMMANDS,
+    UNESCAPED_COMMANDS,
+    Version,
+    content_for,
+    encode_frame,
+    encode_receipts,
+)
 from quire.protocols.stomp.heads import BLANKS
 from tests.fuzz.stomp_decoder import PARTS, Frame, check_bytes, decode, fault_of, frames_of, streams
 

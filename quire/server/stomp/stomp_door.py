@@ -12,9 +12,17 @@ from quire.broker.broker import Broker
 from quire.errors import ConnectionTimeout, QuireError, TransactionRolledBack, UnknownTransaction
 from quire.message import Message
 from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits
-from quire.protocols.stomp.encoder import encode_frame, encode_receipts, error_frame
-from quire.protocols.stomp.frames import AckRun, Head, Version, heart_beat, negotiate
-from quire.protocols.stomp.states import State, check_required, next_state
+from quire.protocols.stomp.frames import (
+    AckRun,
+    Head,
+    Version,
+    encode_frame,
+    encode_receipts,
+    error_frame,
+    heart_beat,
+    negotiate,
+)
+from quire.protocols.stomp.heads import State, check_required, next_state
 from quire.server.connected_door import OUTPUT_LIMIT, ConnectedDoor, MakesSession
 from quire.server.connection import Connection
 from quire.server.heart_beat import HeartBeat

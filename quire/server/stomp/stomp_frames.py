@@ -15,8 +15,7 @@ from quire.broker.streams.groups.group_partition import RETRIES, RETRY_LANE
 from quire.destination import DestinationKind
 from quire.errors import InvalidDestination
 from quire.message import Message, escape, header_lines
-from quire.protocols.stomp.encoder import content_for
-from quire.protocols.stomp.frames import Version
+from quire.protocols.stomp.frames import Version, content_for
 from quire.sessions.base import ConsumerKind, MemberPart, Part, SubscribeSpec
 
 NO_MESSAGE = "0"

@@ -6,8 +6,7 @@ import time
 from typing import NamedTuple, Self
 
 from quire.protocols.stomp.decoder import Decoder, Limits
-from quire.protocols.stomp.encoder import encode_frame
-from quire.protocols.stomp.frames import SERVER_COMMANDS
+from quire.protocols.stomp.frames import SERVER_COMMANDS, encode_frame
 
 TICK = 0.1
 """How long ``receive`` waits, in seconds: a client has to notice now and then that it is to end."""

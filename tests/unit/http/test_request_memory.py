@@ -4,7 +4,7 @@ import pytest
 
 from quire.http import endpoint
 from quire.http.operations import RequestMemory
-from quire.protocols.stomp.encoder import encode_frame
+from quire.protocols.stomp.frames import encode_frame
 from tests.unit.http.conftest import Api
 
 MESSAGE = {"body": "b" * 700}

@@ -4,8 +4,14 @@ import pytest
 
 from quire.errors import ERRORS, InvalidHeader, ProtocolViolation, UnsupportedVersion
 from quire.protocols.stomp.decoder import Decoder, Limits
-from quire.protocols.stomp.encoder import content_for, encode_frame, encode_receipts, error_frame
-from quire.protocols.stomp.frames import SERVER_COMMANDS, Version
+from quire.protocols.stomp.frames import (
+    SERVER_COMMANDS,
+    Version,
+    content_for,
+    encode_frame,
+    encode_receipts,
+    error_frame,
+)
 from tests.fuzz.stomp_decoder import decode, fault_of
 
 V1_0, V1_1, V1_2 = Version

@@ -4,7 +4,7 @@ import pytest
 
 from quire.errors import InvalidHeader, ProtocolViolation
 from quire.protocols.stomp.frames import CLIENT_COMMANDS, SERVER_COMMANDS, Head, Version
-from quire.protocols.stomp.states import State, check_required, next_state
+from quire.protocols.stomp.heads import State, check_required, next_state
 
 COMMANDS = CLIENT_COMMANDS | SERVER_COMMANDS
 V1_0, V1_1, V1_2 = Version

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from quire.protocols.stomp.encoder import encode_frame
+from quire.protocols.stomp.frames import encode_frame
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers, settings
 from tests.unit.broker.subscribing import error_of, publish, subscribe, subscribed
