@@ -86,6 +86,10 @@ class Tab:
         """Wait until a text is there."""
         self.page.get_by_text(text).first.wait_for()
 
+    def remembered(self, choice: str) -> None:
+        """Wait until the browser keeps a choice: it is told so after the page has shown it."""
+        self.page.wait_for_function("choice => decodeURIComponent(document.cookie).includes(choice)", arg=choice)
+
     def close(self) -> None:
         """Close it."""
         self._context.close()
