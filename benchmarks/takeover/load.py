@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from benchmarks.takeover.pair import Pair
 from quire.client import AckMode, Queue, connect
-from quire.errors import QuireError
+from quire.errors import QuireError, StoreUnreachable
 from tests.acceptance.crash.actors import Actor, Place
 from tests.acceptance.crash.ledger import Key, Ledger
 from tests.acceptance.crash.load import LOOK_SECONDS
@@ -164,8 +164,12 @@ class QuireClients:
             number = 0
             while not self.ending:
                 number += 1
-                await producer.send(Key("client", 1, number, number).body(100))
-                self.ledger.confirm([("client", number)])
+                try:
+                    await producer.send(Key("client", 1, number, number).body(100))
+                except StoreUnreachable as error:  # its database server is away, and it goes on
+                    self._note(error)
+                else:
+                    self.ledger.confirm([("client", number)])
                 await asyncio.sleep(PAUSE)
 
     async def _consume(self) -> None:
