@@ -349,7 +349,7 @@ def split(output: Output, shards: int, file: Path | None, data: str | None, url:
 
     What the store has stays at shard 0. New destinations are spread over all shards.
     """
-    from quire.server.cluster.store_split import split as split_store
+    from quire.server.cluster.shard_places import split as split_store
 
     settings = load(file, os.environ, {"store.data": data, "store.url": url, "insecure": True})
     with private_files():

@@ -25,8 +25,8 @@ from quire.http.operations import Measured, RequestMemory
 from quire.http.services import Services
 from quire.http.stomp_web_socket import StompWebSocket
 from quire.security import Access, Permission
-from quire.server.cluster.seat import Seat
-from quire.server.entrance.visitor import Visitor
+from quire.server.cluster.kept_pins import ClusterContext
+from quire.server.listener import Accepted
 from quire.server.service import Service
 from quire.settings import is_loopback, is_own_name, split_address
 
@@ -47,9 +47,9 @@ def encoded_document() -> bytes:
 class Application:
     """The ASGI application of one broker."""
 
-    def __init__(self, service: Service, seat: Seat | None = None) -> None:
+    def __init__(self, service: Service, context: ClusterContext | None = None) -> None:
         self._service = service
-        self.services = Services(service, seat)
+        self.services = Services(service, context)
         self._broker_metrics = BrokerMetrics(self.services)
         self.routes = [
             Route(BASE + "/openapi.json", self._openapi, methods=["GET"]),
@@ -80,7 +80,7 @@ class Application:
         finally:
             memory.release()
 
-    def upgrade(self, request: h11.Request, transport: asyncio.Transport, visitor: Visitor) -> asyncio.Protocol:
+    def upgrade(self, request: h11.Request, transport: asyncio.Transport, accepted: Accepted) -> asyncio.Protocol:
         """A browser speaks STOMP over WebSocket.
 
         Raises:
@@ -90,9 +90,9 @@ class Application:
         headers = Headers(raw=[(name.lower(), value) for name, value in request.headers])
         origin = headers.get("origin")
         if origin is None or origin not in service.settings.http.websocket_origins.split():
-            check_origin(headers, "https" if visitor.is_encrypted else "http", service)
-        visitor.door = "websocket"
-        inside = service.stomp_client(visitor)
+            check_origin(headers, "https" if accepted.is_encrypted else "http", service)
+        accepted.door = "websocket"
+        inside = service.stomp_client(accepted)
         web_socket = StompWebSocket(transport, service.clock, inside, service.broker.core)
         web_socket.accept(request)
         return web_socket

@@ -28,7 +28,7 @@ from quire.http.shard_calls import HEADER, PART, Reply, ShardCalls, relayed_acce
 from quire.management.messages import MAX_PAGE
 from quire.resources import join_of
 from quire.security import Access, Permission
-from quire.server.cluster.seat import Seat
+from quire.server.cluster.kept_pins import ClusterContext
 from quire.server.service import Service
 from quire.units import parse_number
 
@@ -286,11 +286,11 @@ class _Named(msgspec.Struct, frozen=True):
 class ClusterRouter:
     """The ASGI application of a process of a cluster, in front of that of its own broker."""
 
-    def __init__(self, application: Application, service: Service, seat: Seat) -> None:
+    def __init__(self, application: Application, service: Service, context: ClusterContext) -> None:
         self._application = application
         self._service = service
-        self._seat = seat
-        self._calls = ShardCalls(seat, service.clock, service.settings.tls)
+        self._context = context
+        self._calls = ShardCalls(context, service.clock, service.settings.tls)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -308,15 +308,15 @@ class ClusterRouter:
             memory.release()
 
     async def _route(self, request: Request, shard: str | None, memory: RequestMemory, send: Send) -> None:
-        scope, service, seat = request.scope, self._service, self._seat
+        scope, service, context = request.scope, self._service, self._context
         if HEADER in request.headers:
-            access = relayed_access(seat, service.clock, service.security, request, target_of(request))
+            access = relayed_access(context, service.clock, service.security, request, target_of(request))
             inner = {**scope, "access": access, "is_part": PART in request.headers}
             await self._application(inner, request.receive, send)
             return
         path = scope["raw_path"].decode("ascii", "replace")
-        found = where(seat.map, request.method, path, shard)
-        if found.scope is Scope.HERE or found == Where(Scope.ONE, seat.map.own):
+        found = where(context.map, request.method, path, shard)
+        if found.scope is Scope.HERE or found == Where(Scope.ONE, context.map.own):
             await self._application(scope, request.receive, send)
             return
         check_origin(request.headers, request.url.scheme, service)
@@ -353,7 +353,7 @@ class ClusterRouter:
                 named = msgspec.json.decode(body, type=_Named)
             except msgspec.MsgspecError as error:
                 raise InvalidArgument(f"the request is not valid: {error}") from error
-            return self._seat.map.shard_of(topic(named.topic))
+            return self._context.map.shard_of(topic(named.topic))
         path = found_at(request.scope["raw_path"].decode("ascii"))
         replies = await self._calls.ask_all("GET", path, access, memory)
         for shard, (status, _) in replies.items():
@@ -386,8 +386,8 @@ class ClusterRouter:
     async def _metrics(self, request: Request, access: Access, memory: RequestMemory) -> PiecedResponse:
         """The metrics of all shards of this broker; one that does not answer has none."""
         access.require(Permission.MONITOR)
-        map, joined = self._seat.map, JoinedMetrics()
-        own = [shard for shard in range(map.shards) if (peer := map.peer(shard)) and peer.broker == self._seat.name]
+        map, joined = self._context.map, JoinedMetrics()
+        own = [shard for shard in range(map.shards) if (peer := map.peer(shard)) and peer.broker == self._context.name]
         calls = [self._calls.ask(shard, "GET", target_of(request), access, memory) for shard in own]
         replies = await asyncio.gather(*calls, return_exceptions=True)
         for shard, reply in zip(own, replies, strict=True):
@@ -411,7 +411,7 @@ class ClusterRouter:
             text = f"a list of a cluster has its first {JOINED_LIMIT} entries only: search, or page with after"
             raise LimitExceeded(text, limit=JOINED_LIMIT)
         path = request.scope["raw_path"].decode("ascii")
-        shards = range(self._seat.map.shards)
+        shards = range(self._context.map.shards)
         calls = [self._beginning(shard, path, query, access, memory) for shard in shards]
         parts = dict(zip(shards, await asyncio.gather(*calls), strict=True))
         return ListJoin(LISTS[path.removeprefix(BASE)], query).join(parts)

@@ -59,8 +59,8 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 async def _status(call: Call) -> ClusterStatus:
-    seat, view = call.services.cluster.seat, await call.services.cluster.view()
-    wanted = desired_owners(view, seat.map.shards)
+    context, view = call.services.cluster.context, await call.services.cluster.view()
+    wanted = desired_owners(view, context.map.shards)
     running = _running(view)
     brokers = [
         ClusterBroker(
@@ -71,7 +71,7 @@ async def _status(call: Call) -> ClusterStatus:
         for _, row in sorted(view.brokers.items())
     ]  # fmt: skip
     shards = []
-    for number in range(seat.map.shards):
+    for number in range(context.map.shards):
         row = view.shards.get(number)
         known = (row.epoch, row.address, row.pid, int(row.since * 1000)) if row else (0, "", 0, 0)
         preferred = row.preferred or None if row else None
@@ -79,9 +79,9 @@ async def _status(call: Call) -> ClusterStatus:
     pins = [
         PinnedDestination(pin.destination, pin.key, pin.shard)
         for _, pin in sorted(view.pins.items())
-        if pin.shard != seat.map.home_of(pin.key)
+        if pin.shard != context.map.home_of(pin.key)
     ]
-    return ClusterStatus(seat.name, None if seat.map.own == FRONT else seat.map.own, brokers, shards, pins)
+    return ClusterStatus(context.name, None if context.map.own == FRONT else context.map.own, brokers, shards, pins)
 
 
 def _destination(call: Call) -> Destination:
@@ -93,7 +93,7 @@ def _destination(call: Call) -> Destination:
 
 async def _place_of(call: Call) -> PlaceOfDestination:
     """Where a destination is. An owner that is new may be known to the database only."""
-    destination, map = _destination(call), call.services.cluster.seat.map
+    destination, map = _destination(call), call.services.cluster.context.map
     shard, broker = None if map.is_spread(destination) else map.shard_of(destination), None
     if shard is not None:
         peer = map.peer(shard)
@@ -128,7 +128,7 @@ async def _move(call: Call) -> Asked:
 
 
 async def _leave(call: Call) -> Asked:
-    broker = call.body.broker or call.services.cluster.seat.name
+    broker = call.body.broker or call.services.cluster.context.name
     await call.services.cluster.leave(broker)
     call.audit("cluster.left", "broker {broker} should leave", broker=broker)
     return Asked(f"broker {broker} leaves: others take its shards, then it stops")
@@ -136,8 +136,8 @@ async def _leave(call: Call) -> Asked:
 
 async def _stop(call: Call) -> Health:
     """Stop the broker; one of a cluster leaves it."""
-    if call.services.seat is not None:
-        await call.services.cluster.leave(call.services.cluster.seat.name)
+    if call.services.context is not None:
+        await call.services.cluster.leave(call.services.cluster.context.name)
     else:
         call.service.ask_stop()
     return Health(state(call.service))

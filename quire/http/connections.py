@@ -23,7 +23,7 @@ from quire.management.blocked import Waits, consumer
 from quire.management.schedule import SchedulePage
 from quire.management.tables import Table
 from quire.resources import ConnectedConsumer, Connection, Prepared
-from quire.server.connected_door import ConnectedDoor
+from quire.server.connection import ConnectedDoor
 
 MOST_SHOWN = 100  # how many destinations of a connection are named: a wildcard may match thousands
 

@@ -13,7 +13,7 @@ import msgspec
 
 from quire.errors import AddressInUse, BrokerBusy, IllegalState, UnsupportedEnvironment
 from quire.logs import event
-from quire.server.child_environment import child_environment
+from quire.server.background import child_environment
 from quire.settings import Settings, local_host, split_address
 
 START_LIMIT = 60.0  # how long the start of the console may take, in seconds: it is at a low priority

@@ -214,8 +214,8 @@ class Call:
 
     def _check_shard(self, destination: Destination) -> None:
         """Refuse to send to a destination of another shard: it would be made here, where no client looks for it."""
-        seat = self.services.seat
-        if seat is not None and not seat.map.is_own(destination):
+        context = self.services.context
+        if context is not None and not context.map.is_own(destination):
             text = f"{destination} lies at another shard of the cluster: messages are moved within a shard only"
             raise IllegalState(text, destination=str(destination))
 

@@ -22,11 +22,11 @@ from quire.http.answers import Answer, access_of, error_answer, failed, json_ans
 from quire.http.app import Application, encoded_document
 from quire.http.broker import Health
 from quire.http.cluster_router import ClusterRouter
-from quire.http.http_connection import entrance_of
+from quire.http.http_connection import acceptor_of
 from quire.http.metrics import CONTENT_TYPE, PROCESS_FAMILIES, STANDBY, written
 from quire.security import Permission
-from quire.server.cluster.seat import Seat
-from quire.server.entrance.visitor import Visitor
+from quire.server.cluster.kept_pins import ClusterContext
+from quire.server.listener import Accepted
 from quire.server.service import Service
 from quire.settings import Settings
 
@@ -91,17 +91,17 @@ class HttpApi:
     _server: _Server
     _task: asyncio.Task[None]
 
-    def __init__(self, *also: socket.socket, seat: Seat | None = None) -> None:
+    def __init__(self, *also: socket.socket, context: ClusterContext | None = None) -> None:
         self._application: Application | None = None
         self._also = also
-        self._seat = seat
+        self._context = context
 
     async def open(self, service: Service, listener: socket.socket) -> None:
         """Answer as a standby on a bound socket; returns when it listens."""
         self._service = service
         encoded_document()  # before it is urgent: a standby has time
         self._answers = standby_application(service)
-        connection: Any = partial(entrance_of, service.lobby, service.settings.http, upgrade=self._upgrade)
+        connection: Any = partial(acceptor_of, service.acceptors, service.settings.http, upgrade=self._upgrade)
         config = uvicorn.Config(
             self._answer, interface="asgi3", http=connection, ws="none", lifespan="off", log_config=None,
             log_level="error", access_log=False, server_header=False, proxy_headers=False,
@@ -115,8 +115,10 @@ class HttpApi:
 
     async def start(self) -> None:
         """Serve the broker."""
-        application = self._application = Application(self._service, self._seat)
-        self._answers = application if self._seat is None else ClusterRouter(application, self._service, self._seat)
+        application = self._application = Application(self._service, self._context)
+        self._answers = (
+            application if self._context is None else ClusterRouter(application, self._service, self._context)
+        )
         services = application.services
         logs.watch(services.events)
         services.admin.queues.sampler.start()
@@ -125,10 +127,10 @@ class HttpApi:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._answers(scope, receive, send)
 
-    def _upgrade(self, request: h11.Request, transport: asyncio.Transport, visitor: Visitor) -> asyncio.Protocol:
+    def _upgrade(self, request: h11.Request, transport: asyncio.Transport, accepted: Accepted) -> asyncio.Protocol:
         if self._application is None:
             raise BrokerStandby("this broker is a standby: it has no store yet")
-        return self._application.upgrade(request, transport, visitor)
+        return self._application.upgrade(request, transport, accepted)
 
     def reload(self, settings: Settings) -> None:
         """The settings were read again: the bulk server and the console have certificates too."""

@@ -11,8 +11,7 @@ from uvicorn.protocols.http.h11_impl import STATUS_PHRASES, H11Protocol
 from quire.errors import ProtocolViolation, QuireError, RequestTimeout, TooManyConnections
 from quire.http.answers import CERTIFICATE, error_answer
 from quire.scheduler import Scheduler, Timer
-from quire.server.entrance.entrance import Door, Entrance, Lobby
-from quire.server.entrance.visitor import Visitor
+from quire.server.listener import Accepted, Acceptor, AcceptorContext, ListenerConfig
 from quire.settings import HttpSettings
 
 LEAST_RATE = 1000  # how many bytes a second of a body have to come, once its time is up
@@ -25,7 +24,7 @@ WRITE_HIGH_WATER = 16 * 1024
 
 WEBSOCKET_PATH = b"/stomp"
 
-Upgrade = Callable[[h11.Request, asyncio.Transport, Visitor], asyncio.Protocol]
+Upgrade = Callable[[h11.Request, asyncio.Transport, Accepted], asyncio.Protocol]
 """Takes over a connection that becomes a WebSocket. It raises what refuses the request."""
 
 
@@ -41,17 +40,17 @@ class HttpConnection(H11Protocol):
     """One connection.
 
     Args:
-        visitor: the connection as it is counted; None if it is not.
+        accepted: the connection as it is counted; None if it is not.
         upgrade: takes over a connection that becomes a WebSocket; None if none may.
     """
 
     def __init__(
-        self, settings: HttpSettings, scheduler: Scheduler, visitor: Visitor | None = None,
+        self, settings: HttpSettings, scheduler: Scheduler, accepted: Accepted | None = None,
         upgrade: Upgrade | None = None, **arguments: Any,
     ) -> None:  # fmt: skip
         super().__init__(**arguments)
         self._settings = settings
-        self._visitor = visitor
+        self._accepted = accepted
         self._upgrade = upgrade
         self._scheduler = scheduler
         self._stage = Stage.NOTHING
@@ -65,8 +64,8 @@ class HttpConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        if self._visitor is not None and self._visitor.certificate:
-            self.app_state = {**self.app_state, CERTIFICATE: self._visitor.certificate}
+        if self._accepted is not None and self._accepted.certificate:
+            self.app_state = {**self.app_state, CERTIFICATE: self._accepted.certificate}
         transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
         limit = self._settings.max_connections
         if len(self.connections) > limit:
@@ -96,8 +95,8 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
         self._enter(Stage.NOTHING)
         self._cancel_write_timer()
-        if self._visitor is not None:
-            self._visitor.left()
+        if self._accepted is not None:
+            self._accepted.left()
 
     # uvicorn calls these.
 
@@ -108,9 +107,9 @@ class HttpConnection(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """A request for a WebSocket: another protocol takes over, if it accepts the request."""
         assert self._upgrade is not None
-        assert self._visitor is not None
+        assert self._accepted is not None
         try:
-            protocol = self._upgrade(event, self.transport, self._visitor)
+            protocol = self._upgrade(event, self.transport, self._accepted)
         except QuireError as error:
             self._refuse(error)
             return
@@ -210,11 +209,13 @@ def _written(connection: h11.Connection, error: QuireError) -> bytes:
     return b"".join([connection.send(event) or b"" for event in events])
 
 
-def entrance_of(lobby: Lobby, settings: HttpSettings, upgrade: Upgrade | None = None, **arguments: Any) -> Entrance:
+def acceptor_of(
+    acceptors: AcceptorContext, settings: HttpSettings, upgrade: Upgrade | None = None, **arguments: Any
+) -> Acceptor:
     """What takes a new connection of a server of uvicorn, which gives the ``arguments``."""
 
-    def open(visitor: Visitor) -> HttpConnection:
-        visitor.logged_in("")  # from here on requests have their own limits, and log in one by one
-        return HttpConnection(settings, lobby.scheduler, visitor, upgrade, **arguments)
+    def open(accepted: Accepted) -> HttpConnection:
+        accepted.logged_in("")  # from here on requests have their own limits, and log in one by one
+        return HttpConnection(settings, acceptors.scheduler, accepted, upgrade, **arguments)
 
-    return Entrance(lobby, Door("http", settings.header_timeout, open, refusal))
+    return Acceptor(acceptors, ListenerConfig("http", settings.header_timeout, open, refusal))

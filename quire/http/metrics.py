@@ -417,22 +417,22 @@ _SECURITY: list[Family[Security]] = [
 
 
 def _refused(service: Service) -> Samples:
-    refused = service.lobby.admission.refused
+    refused = service.acceptors.admission.refused
     for limit in ("connections", "connections_per_address", "connections_per_user", "unauthenticated"):
         yield labelled(limit=limit), refused[limit]
     yield labelled(limit="destinations_per_user"), service.gate.refused
 
 
 _CONNECTIONS: list[Family[Service]] = [
-    _gauge("quire_connections_open", "Connections of all protocols together.", lambda s: s.lobby.admission.open),
+    _gauge("quire_connections_open", "Connections of all protocols together.", lambda s: s.acceptors.admission.open),
     _gauge("quire_connections_before_login", "Connections that agree on TLS or log in.",
-           lambda s: s.lobby.admission.before_login),
+           lambda s: s.acceptors.admission.before_login),
     _gauge("quire_connections_waiting", "Connections that wait for others to log in.",
-           lambda s: s.lobby.admission.waiting),
+           lambda s: s.acceptors.admission.waiting),
     Family("quire_limit_refusals_total", "counter", "What was refused for a limit of [limits].", _refused),
-    _counter("quire_tls_failures", "Connections that could not agree on TLS.", lambda s: s.lobby.tls.failures),
+    _counter("quire_tls_failures", "Connections that could not agree on TLS.", lambda s: s.acceptors.tls.failures),
     _gauge("quire_tls_certificate_end_timestamp_seconds",
-           "When the certificate of the broker ends, in seconds since the epoch.", lambda s: s.lobby.tls.ends_at),
+           "When the certificate of the broker ends, in seconds since the epoch.", lambda s: s.acceptors.tls.ends_at),
 ]  # fmt: skip
 _FAMILIES: list[Family[Broker]] = [
     Family("quire_broker_info", "gauge", "The broker.",

@@ -19,7 +19,7 @@ from quire.http.pull_door import PullMembers
 from quire.http.verification import StoreVerification
 from quire.management.admin import Admin
 from quire.resources import doc
-from quire.server.cluster.seat import Seat
+from quire.server.cluster.kept_pins import ClusterContext
 from quire.server.service import Service
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ class RecentEvents(logging.Handler):
 class ClusterDoor:
     """The cluster, from one of its processes."""
 
-    def __init__(self, service: Service, seat: Seat) -> None:
-        self.seat = seat
+    def __init__(self, service: Service, context: ClusterContext) -> None:
+        self.context = context
         self._service = service
 
     async def view(self) -> View:
@@ -80,8 +80,8 @@ class ClusterDoor:
 
     async def move(self, shard: int, broker: str) -> None:
         """Have a shard run at a broker from now on; an empty name: at any."""
-        if not 0 <= shard < self.seat.map.shards:
-            raise InvalidArgument(f"the cluster has the shards 0 to {self.seat.map.shards - 1}", argument="shard")
+        if not 0 <= shard < self.context.map.shards:
+            raise InvalidArgument(f"the cluster has the shards 0 to {self.context.map.shards - 1}", argument="shard")
         if broker and broker not in (await self.view()).brokers:
             raise UnknownBroker(f"no broker {broker!r} lives in the cluster", broker=broker)
         await asyncio.to_thread(self._directory.prefer, shard, broker)
@@ -92,32 +92,32 @@ class ClusterDoor:
 
     async def place(self, destination: Destination, shard: int) -> None:
         """Pin a destination that is not there yet to a shard, with all that lie together with it."""
-        if not 0 <= shard < self.seat.map.shards:
-            raise InvalidArgument(f"the cluster has the shards 0 to {self.seat.map.shards - 1}", argument="shard")
+        if not 0 <= shard < self.context.map.shards:
+            raise InvalidArgument(f"the cluster has the shards 0 to {self.context.map.shards - 1}", argument="shard")
         self._key_of(destination)
         await self._give(destination, shard)
 
     async def unplace(self, destination: Destination) -> None:
         """Have a pinned destination that is not there be where its name says, with all that lie together with it."""
-        map, key = self.seat.map, self._key_of(destination)
+        map, key = self.context.map, self._key_of(destination)
         if map.pinned(key) is None:
             raise UnknownDestination(f"{destination} is not pinned", destination=str(destination))
         await self._give(destination, map.home_of(key))
 
     async def _give(self, destination: Destination, shard: int) -> None:
         """Return when the store of this shard says that another one has it."""
-        map = self.seat.map
+        map = self.context.map
         if (owner := map.shard_of(destination)) != map.own:
             raise ShardMoved(f"{destination} is at shard {owner}", shard=owner)
         if shard == map.own:
             return
         done: asyncio.Future[QuireError | None] = asyncio.get_running_loop().create_future()
-        self.seat.pins.give(destination, shard, lambda error: None if done.done() else done.set_result(error))
+        self.context.pins.give(destination, shard, lambda error: None if done.done() else done.set_result(error))
         if error := await done:
             raise error
 
     def _key_of(self, destination: Destination) -> str:
-        if (key := self.seat.map.key_of(destination)) == SPREAD:
+        if (key := self.context.map.key_of(destination)) == SPREAD:
             raise InvalidArgument(f"{destination} is spread: each shard has its own part of it", argument="destination")
         return key
 
@@ -126,15 +126,15 @@ class ClusterDoor:
         # SQLAlchemy takes 15 MB of memory, which a broker without a cluster has no use for.
         from quire.cluster.directory import Directory
 
-        return Directory(self.seat.store)
+        return Directory(self.context.store)
 
 
 class Services:
     """What all requests share."""
 
-    def __init__(self, service: Service, seat: Seat | None = None) -> None:
+    def __init__(self, service: Service, context: ClusterContext | None = None) -> None:
         self.service = service
-        self.seat = seat
+        self.context = context
         self.admin = Admin(service.broker)
         self.pull = PullMembers(service.broker)
         self.bulk = Launcher(service.store.url, service.settings)
@@ -152,6 +152,6 @@ class Services:
         Raises:
             IllegalState: it is in none.
         """
-        if self.seat is None:
+        if self.context is None:
             raise IllegalState("this broker is in no cluster: `quire cluster start` starts one that is")
-        return ClusterDoor(self.service, self.seat)
+        return ClusterDoor(self.service, self.context)

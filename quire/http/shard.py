@@ -10,4 +10,4 @@ from quire.server.cluster.shard_process import run
 if __name__ == "__main__":
     encoded_document()  # once for all that are forked
     channel = socket.socket(fileno=int(sys.argv[1]))
-    sys.exit(run(channel, lambda internal, seat: HttpApi(internal, seat=seat)))
+    sys.exit(run(channel, lambda internal, context: HttpApi(internal, context=context)))

@@ -20,7 +20,7 @@ from quire.clock import Clock
 from quire.errors import NotAuthenticated, ShardMoved, ShardUnavailable
 from quire.http.operations import RequestMemory
 from quire.security import Access, Origin, Security
-from quire.server.cluster.seat import Seat
+from quire.server.cluster.kept_pins import ClusterContext
 from quire.settings import TlsSettings, split_address
 
 CONNECT_LIMIT = 3.0  # how long a connection to another process may take, in seconds
@@ -128,7 +128,7 @@ class Caller(msgspec.Struct, frozen=True):
     request: str  # method and target
 
 
-def signed(seat: Seat, clock: Clock, access: Access, shard: int, request: str) -> str:
+def signed(context: ClusterContext, clock: Clock, access: Access, shard: int, request: str) -> str:
     """The header of a request to another process.
 
     Args:
@@ -137,10 +137,10 @@ def signed(seat: Seat, clock: Clock, access: Access, shard: int, request: str) -
     who = access.principal
     caller = Caller(who.name, sorted(who.roles), access.origin.address, clock.now_ms(), shard, request)
     text = base64.urlsafe_b64encode(msgspec.json.encode(caller)).decode()
-    return f"{text}.{_signature(seat.secret, text)}"
+    return f"{text}.{_signature(context.secret, text)}"
 
 
-def relayed_access(seat: Seat, clock: Clock, security: Security, request: Request, target: str) -> Access:
+def relayed_access(context: ClusterContext, clock: Clock, security: Security, request: Request, target: str) -> Access:
     """What the caller of a request may do that another process passes on.
 
     Raises:
@@ -148,12 +148,12 @@ def relayed_access(seat: Seat, clock: Clock, security: Security, request: Reques
         ShardMoved: another shard was meant.
     """
     text, _, signature = request.headers[HEADER].partition(".")
-    if not hmac.compare_digest(signature.encode(), _signature(seat.secret, text).encode()):
+    if not hmac.compare_digest(signature.encode(), _signature(context.secret, text).encode()):
         raise NotAuthenticated("the request is not from a process of this cluster")
     caller = msgspec.json.decode(base64.urlsafe_b64decode(text), type=Caller)
     if abs(clock.now_ms() - caller.at) > VALID or caller.request != f"{request.method} {target}":
         raise NotAuthenticated("the signature of the request has ended, or is of another one")
-    if caller.shard != seat.map.own:
+    if caller.shard != context.map.own:
         raise ShardMoved(f"shard {caller.shard} is not here", shard=caller.shard)
     return security.vouched(caller.user, caller.roles, Origin("http", caller.address))
 
@@ -174,8 +174,8 @@ Reply = tuple[int, bytes]  # a status and a content
 class ShardCalls:
     """Makes calls."""
 
-    def __init__(self, seat: Seat, clock: Clock, tls: TlsSettings) -> None:
-        self._seat = seat
+    def __init__(self, context: ClusterContext, clock: Clock, tls: TlsSettings) -> None:
+        self._context = context
         self._clock = clock
         self._tls = tls
 
@@ -221,7 +221,7 @@ class ShardCalls:
         self, method: str, target: str, access: Access, memory: RequestMemory, body: bytes = b""
     ) -> dict[int, Reply]:
         """Make one call at all shards."""
-        shards = range(self._seat.map.shards)
+        shards = range(self._context.map.shards)
         calls = [self.ask(shard, method, target, access, memory, body) for shard in shards]
         return dict(zip(shards, await asyncio.gather(*calls), strict=True))
 
@@ -245,13 +245,13 @@ class ShardCalls:
             await send({"type": "http.response.body", "body": b""})
 
     def _request(self, shard: int) -> ShardRequest:
-        peer = self._seat.map.peer(shard)
+        peer = self._context.map.peer(shard)
         if peer is None:
             raise ShardUnavailable(f"no broker runs shard {shard} now", shard=shard)
         return ShardRequest(shard, peer.http, self._tls)
 
     def _caller(self, access: Access, shard: int, method: str, target: str) -> tuple[str, str]:
-        return HEADER, signed(self._seat, self._clock, access, shard, f"{method} {target}")
+        return HEADER, signed(self._context, self._clock, access, shard, f"{method} {target}")
 
 
 def target_of(request: Request) -> str:

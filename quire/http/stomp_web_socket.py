@@ -11,8 +11,8 @@ from websockets.typing import Subprotocol
 from quire.broker.core.core import Core
 from quire.clock import Clock
 from quire.errors import ProtocolViolation
-from quire.server.client_transport import ClientTransport
-from quire.server.entrance.layered_transport import LayeredTransport
+from quire.server.connection import ClientTransport
+from quire.server.tls import LayeredTransport
 
 SUBPROTOCOLS = [Subprotocol(name) for name in ("v12.stomp", "v11.stomp", "v10.stomp")]
 """The versions of STOMP, the preferred first."""

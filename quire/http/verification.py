@@ -17,7 +17,7 @@ from quire.errors import IllegalState, InvalidArgument, QuireError, StoreError
 from quire.http.operations import Operation
 from quire.logs import event
 from quire.resources import doc
-from quire.server.child_environment import child_environment
+from quire.server.background import child_environment
 
 NICENESS = 10  # how much less than the broker the check counts for the processor
 MOST_SHOWN = 20  # how many findings are kept

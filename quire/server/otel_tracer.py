@@ -33,7 +33,6 @@ class OtelSpan:
         self._tracer = tracer
 
     def end(self, error: str = "") -> None:
-        """It is over; with an error, if it failed."""
         if error:
             self._span.set_status(trace.StatusCode.ERROR, error)
         self._span.end(self._tracer.now())

@@ -21,22 +21,23 @@ from quire.errors import AddressInUse, QuireError, StoreLocked, UnsupportedEnvir
 from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.security import Security
-from quire.server.background_thread import BackgroundThread
-from quire.server.backups import Backups
-from quire.server.client_transport import ClientTransport
-from quire.server.connected_door import ConnectedDoor
-from quire.server.entrance.admission import Admission
-from quire.server.entrance.entrance import Door, Entrance, Lobby
-from quire.server.entrance.tls_contexts import TlsContexts
-from quire.server.entrance.visitor import Visitor
-from quire.server.garbage import GarbageCollection
-from quire.server.lease_watch import LeaseWatch
-from quire.server.listener import BACKLOG, address_of, listen
+from quire.server.background import BackgroundThread, Backups
+from quire.server.connection import ClientTransport, ConnectedDoor, ProtocolDoors
+from quire.server.event_loop import GarbageCollection, Ticker
+from quire.server.listener import (
+    BACKLOG,
+    Accepted,
+    Acceptor,
+    AcceptorContext,
+    Admission,
+    ListenerConfig,
+    address_of,
+    listen,
+)
 from quire.server.openwire.openwire_door import OpenWireDoors
-from quire.server.protocol_doors import ProtocolDoors
 from quire.server.stomp.stomp_door import StompDoors
-from quire.server.store_lock import StoreLock
-from quire.server.ticker import Ticker
+from quire.server.store_lock import LeaseWatch, StoreLock
+from quire.server.tls import TlsContexts
 from quire.sessions.rights import Gate
 from quire.sessions.session import LocalSession
 from quire.settings import Settings, local_host, split_address
@@ -71,17 +72,11 @@ class HttpServer(Protocol):
         """Answer probes on a bound socket: there is no broker yet."""
         ...
 
-    async def start(self) -> None:
-        """Serve the broker of the service."""
-        ...
+    async def start(self) -> None: ...
 
-    def reload(self, settings: Settings) -> None:
-        """The settings were read again."""
-        ...
+    def reload(self, settings: Settings) -> None: ...
 
-    async def stop(self) -> None:
-        """Stop serving."""
-        ...
+    async def stop(self) -> None: ...
 
 
 class Member(Protocol):
@@ -91,13 +86,9 @@ class Member(Protocol):
         """The protocols of the process's own clients: STOMP and OpenWire."""
         ...
 
-    def close_doors(self) -> None:
-        """The process is about to stop: take no more clients of other processes."""
-        ...
+    def close_doors(self) -> None: ...
 
-    async def stop(self) -> None:
-        """All clients were told; end the links to other processes."""
-        ...
+    async def stop(self) -> None: ...
 
 
 class Service:
@@ -128,7 +119,9 @@ class Service:
         self.ticker = Ticker(self.scheduler, self.clock)
         self.backups = Backups(settings.backup, store.url, self.clock, self.scheduler)
         self._doors: list[ProtocolDoors] = []
-        self.lobby = Lobby(Admission(settings.limits), TlsContexts(settings.tls), self.clock, self.scheduler)
+        self.acceptors = AcceptorContext(
+            Admission(settings.limits), TlsContexts(settings.tls), self.clock, self.scheduler
+        )
         self._servers: list[asyncio.Server] = []
         self.stomp_address = self.openwire_address = self.http_address = ""  # host:port, once they are open
         self.uses_store = False
@@ -244,10 +237,10 @@ class Service:
         return [StompDoors(self.broker, self.gate, session_of), OpenWireDoors(self.broker, self.gate, session_of)]
 
     async def _serve(self, doors: ProtocolDoors, listener: socket.socket) -> asyncio.Server:
-        door = Door(
+        config = ListenerConfig(
             doors.name, doors.patience, partial(ClientTransport, self.broker, doors, self.connections), doors.refusal
         )
-        return await self._loop.create_server(partial(Entrance, self.lobby, door), sock=listener, backlog=BACKLOG)
+        return await self._loop.create_server(partial(Acceptor, self.acceptors, config), sock=listener, backlog=BACKLOG)
 
     @property
     def http_scheme(self) -> str:
@@ -255,11 +248,10 @@ class Service:
         if not self.http_address:  # nothing is asked over HTTP
             return "http"
         host = local_host(split_address(self.http_address)[0])
-        return "http" if self.lobby.tls.settings.takes_plain(host) else "https"
+        return "http" if self.acceptors.tls.settings.takes_plain(host) else "https"
 
-    def stomp_client(self, visitor: Visitor) -> ClientTransport:
-        """A client that speaks STOMP over another protocol."""
-        return ClientTransport(self.broker, self._stomp, self.connections, visitor)
+    def stomp_client(self, accepted: Accepted) -> ClientTransport:
+        return ClientTransport(self.broker, self._stomp, self.connections, accepted)
 
     def _turn_soon(self) -> None:
         self._loop.call_soon(self._turn)
@@ -331,7 +323,7 @@ class Service:
             event("settings.refused", f"the settings stay as they are: {error}", logging.ERROR, code=error.code)
             return
         self.broker.reload(settings)
-        self.lobby.tls.reload(settings.tls)
+        self.acceptors.tls.reload(settings.tls)
         if self._http:
             self._http.reload(settings)
         self._is_dead_letter = dead_letter_names(settings.policies)
@@ -353,7 +345,6 @@ class Service:
 
     @property
     def uptime(self) -> float:
-        """For how long it runs, in seconds."""
         return self.clock.monotonic() - self._started
 
     @property
@@ -363,7 +354,6 @@ class Service:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it was asked to stop."""
         return self._stopped.is_set()
 
     async def wait(self) -> None:

@@ -523,7 +523,7 @@ class Session(Protocol):
         """
 
     def call(self, name: str, arguments: tuple[Any, ...], token: Token = None) -> bool:
-        """Ask a service for something that is no verb (``quire.sessions.calls``)."""
+        """Ask a service for something that is no verb (``CALLS`` of ``quire.sessions.session``)."""
 
     def leave(self, how: Leaving, token: Token = None) -> bool:
         """The client goes."""

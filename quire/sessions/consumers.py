@@ -86,8 +86,7 @@ class LocalConsumer(ABC):
 
     @property
     @abstractmethod
-    def parts(self) -> Sequence[Part]:
-        """Its parts."""
+    def parts(self) -> Sequence[Part]: ...
 
     @abstractmethod
     def start(self, token: Token) -> bool:
@@ -210,11 +209,9 @@ class SingleConsumer(LocalConsumer):
 
     @property
     def parts(self) -> Sequence[Part]:
-        """Its part."""
         return [self._part]
 
     def start(self, token: Token) -> bool:
-        """Subscribe."""
         self._part = self._subscribed(self.spec.addresses[0])
         return False
 
@@ -234,16 +231,13 @@ class SingleConsumer(LocalConsumer):
 
     @property
     def is_unstored(self) -> bool:
-        """Whether it is of a durable subscription that is not stored yet."""
         source = self._part.source
         return isinstance(source, DurableSubscription) and not source.has_been_stored
 
     def wake(self) -> None:
-        """It may be given messages."""
         self._part.source.wake()
 
     def set_prefetch(self, prefetch: int) -> None:
-        """How many messages it may have in flight from now on."""
         self._part.prefetch = prefetch
         if prefetch:
             self.end_pull()
@@ -401,7 +395,6 @@ class PatternConsumer(LocalConsumer):
         return policy.queue_prefetch if kind is DestinationKind.QUEUE else policy.topic_prefetch
 
     def wake(self) -> None:
-        """It may be given messages."""
         self.whole.wake()
 
     def look_again(self) -> None:
@@ -409,7 +402,6 @@ class PatternConsumer(LocalConsumer):
         self.whole.look_again()
 
     def set_prefetch(self, prefetch: int) -> None:
-        """How many messages it may have in flight from now on."""
         self.whole.prefetch = prefetch
         self.wake()
 
@@ -440,7 +432,6 @@ class MemberConsumer(LocalConsumer):
         return [*self.whole.children.values()]
 
     def start(self, token: Token) -> bool:
-        """Join the group."""
         spec, session, broker = self.spec, self._session, self._broker
         wish = spec.membership or Membership(None)
         stream = broker.stream(spec.addresses[0].name)
@@ -466,7 +457,6 @@ class MemberConsumer(LocalConsumer):
 
     @property
     def is_unstored(self) -> bool:
-        """Whether it has made a group that is not stored yet."""
         return self.whole.group.is_unstored
 
     @property
@@ -490,7 +480,6 @@ class MemberConsumer(LocalConsumer):
         return part
 
     def gone(self, child: MemberSubscription) -> None:
-        """A part is the member's no more."""
         self._session.remove(child)
 
     def tell(self, event: str, headers: dict[str, str]) -> None:
@@ -502,11 +491,9 @@ class MemberConsumer(LocalConsumer):
     # Credit, and its end.
 
     def wake(self) -> None:
-        """It may be given messages."""
         self.whole.wake()
 
     def set_prefetch(self, prefetch: int) -> None:
-        """How many messages it may have in flight from now on."""
         self.end_pull()
         self.whole.prefetch = prefetch
         for child in self.whole.children.values():
@@ -597,7 +584,6 @@ class AdvisoryReplay:
         self._part = part
 
     def begin(self) -> None:
-        """The consumer has come."""
         source, topic = self._part.source, self._part.destination
         if isinstance(source, TopicSubscription) and topic.name.startswith(PREFIX):
             contents = self._contents(topic.name.removeprefix(PREFIX))
@@ -672,7 +658,6 @@ class ConsumingSession(Session):
 
     @property
     def required_client_id(self) -> str:
-        """The client id that a durable subscription needs."""
         if not self.client_id:
             raise InvalidHeader("a durable subscription belongs to a client: set a client id", header="client-id")
         return self.client_id
@@ -684,7 +669,6 @@ class ConsumingSession(Session):
             self._core.confirm(self, tokens)
 
     def confirm(self, token: Token) -> None:
-        """The token comes back when everything before is durable."""
         if token is not None:
             self._receipts.append(token)
             if not self._takes_input:
@@ -737,7 +721,6 @@ class ConsumingSession(Session):
             self._events.append(call)
 
     def unsubscribe(self, consumer: Consumer, seen: Seen = UNKNOWN, token: Token = None) -> bool:
-        """A consumer goes; nothing happens if it has gone already."""
         assert isinstance(consumer, LocalConsumer)
         self.drop(consumer, "the consumer unsubscribed", seen=seen)
         self.confirm(token)
@@ -746,32 +729,27 @@ class ConsumingSession(Session):
     def drop(
         self, consumer: LocalConsumer, cause: str, *, lost: bool = False, seen: Seen = UNKNOWN, awaited: bool = False
     ) -> None:
-        """A consumer goes, as ``LocalConsumer.leave``."""
         if self._consumers.pop(consumer, None) is not None:
             self.rolled_back.forget({self.parts[part.number] for part in consumer.parts})
             consumer.leave(cause, lost=lost, seen=seen, awaited=awaited)
 
     def credit(self, consumer: Consumer, prefetch: int) -> None:
-        """How many messages may be in flight from now on."""
         assert isinstance(consumer, LocalConsumer)
         if consumer in self._consumers:
             consumer.set_prefetch(prefetch)
 
     def pull(self, consumer: Consumer, count: int, wait_ms: int) -> None:
-        """So many more messages, once."""
         assert isinstance(consumer, LocalConsumer)
         if consumer in self._consumers:
             consumer.pull(count, wait_ms)
 
     def drained(self) -> None:
-        """The door takes deliveries again."""
         self.writable = True
         for consumer in self._consumers:
             consumer.wake()
         self._core.ask_turn()
 
     def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
-        """Messages are in flight, or done if they are not acknowledged."""
         consumer: LocalConsumer = subscription.consumer
         if consumer.whole is not None:
             consumer.whole.given(subscription, messages)
@@ -816,11 +794,9 @@ class ConsumingSession(Session):
             raise LimitExceeded(f"a connection may consume {MAX_PARTS} destinations, {what}", limit=MAX_PARTS)
 
     def enter(self, part: Subscription) -> None:
-        """A consumer has one more part."""
         self.parts[part.number] = part
         self.door.part_added(part)
 
     def remove(self, part: Subscription) -> None:
-        """A part goes."""
         del self.parts[part.number]
         self.door.part_gone(part)

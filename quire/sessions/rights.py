@@ -29,8 +29,7 @@ class Guarded(Protocol):
 
     is_closed: bool
 
-    def recheck(self) -> Iterator[None]:
-        """Look at everything again that the client has open, and end what it may not have any more."""
+    def recheck(self) -> Iterator[None]: ...
 
 
 class Gate:
@@ -86,7 +85,6 @@ class Gate:
     # Destinations.
 
     def is_there(self, kind: DestinationKind, name: str) -> bool:
-        """Whether there is a destination."""
         destinations = self._broker.destinations
         named: Mapping[str, object] = destinations.queues
         if kind is not DestinationKind.QUEUE:

@@ -1,11 +1,14 @@
-"""The session of a client at one broker.
+"""The session of a client at one broker, and its requests to services by name (``Session.call``).
 
 It is the core's ``Session``: the core delivers to it, confirms, and lets its producer go on; each of these calls goes
 on to the door. Nothing here is done for a message: a plain send reaches its target, and a plain acknowledgement its
 part, without coming by.
+
+What a new door needs of a service is a row in ``CALLS``: a function of the session and the arguments. It returns the
+result, which ``Door.answered`` gets; None if there is none, then the token is confirmed; or an iterator of steps.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -17,10 +20,13 @@ from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.broker.schedule import ScheduledSend
 from quire.broker.streams.stream import PARTITION, Stream
 from quire.broker.transactions.transaction import HeldSend, Transaction
-from quire.destination import MAX_NAME, DestinationKind, is_plain
+from quire.destination import MAX_NAME, Destination, DestinationKind, is_plain
+from quire.destination_pattern import Pattern
 from quire.errors import (
     AccessRefused,
     BrokerStopping,
+    DestinationInUse,
+    InvalidArgument,
     InvalidDestination,
     InvalidHeader,
     LimitExceeded,
@@ -28,8 +34,9 @@ from quire.errors import (
     ShardMoved,
     ShardUnavailable,
     StoreError,
+    UnknownSubscription,
 )
-from quire.sessions import calls
+from quire.management.queues import delete_queue, delete_topic
 from quire.sessions.base import (
     PLAIN,
     USUAL,
@@ -48,9 +55,117 @@ from quire.sessions.base import (
     Tx,
     What,
 )
-from quire.sessions.consumers import ConsumingSession, MemberConsumer, PatternConsumer
+from quire.sessions.consumers import ConsumingSession, MemberConsumer, PatternConsumer, check_own_durable
 from quire.sessions.rights import Guard
 from quire.sessions.settling import Settling
+
+
+def remove_durable(session: ConsumingSession, client_id: str, name: str, written: str = "") -> None:
+    """Remove a durable subscription, to a topic or to a pattern, with what waits for it.
+
+    Args:
+        written: how the client writes streams, if it consumes a group as a durable subscription; empty if not.
+
+    Raises:
+        UnknownSubscription: there is none.
+        InvalidArgument: there is none, but a group of that name.
+        DestinationInUse: it has a consumer.
+    """
+    broker = session.broker
+    check_own_durable(session, client_id, name)
+    if broker.durable_patterns.find(client_id, name) is not None:
+        broker.durable_patterns.remove(client_id, name)
+        return
+    try:
+        broker.durables.remove(client_id, name)
+    except UnknownSubscription:
+        streams = [group.stream.destination for group in broker.groups.all() if group.name == name]
+        of = [stream.name for stream in streams if session.guard.sees(stream)]
+        if not of or not written:
+            raise
+        exact = f"{written}{of[0]}?group={name[:60]}"
+        text = f"{name[:60]!r} is a consumer group, which all clients share: to remove it, unsubscribe {exact!r}"
+        raise InvalidArgument(text, argument="subscription_name") from None
+
+
+def remove_group(session: ConsumingSession, stream: str, group: str) -> None:
+    session.guard.check_manage(Address(DestinationKind.STREAM, stream))
+    session.broker.groups.delete(session.broker.groups.existing(stream, group))
+
+
+def create(session: ConsumingSession, address: Address) -> None:
+    session.guard.check_create(Address(address.kind, address.name))
+    _make_known(session, address)
+
+
+def _make_known(session: ConsumingSession, address: Address) -> None:
+    """A destination is there before the first message comes."""
+    if address.scope is Scope.COMMON and not Pattern(address.name).is_wildcard:
+        session.broker.routing.target(str(address))
+
+
+def delete(session: ConsumingSession, addresses: Sequence[Address]) -> Iterator[int]:
+    """Delete queues and topics, in steps. A client that goes meanwhile leaves a queue that has fewer messages."""
+    broker = session.broker
+    for kind, name, scope in addresses:
+        if scope is not Scope.COMMON:
+            continue
+        session.guard.check_manage(Address(kind, name))
+        if kind is DestinationKind.STREAM:
+            text = f"the stream {name[:60]!r} is not deleted by a client: `quire stream delete` does that"
+            raise InvalidDestination(text, destination=name[:60])
+        if kind is DestinationKind.QUEUE and name in broker.destinations.queues:
+            yield from delete_queue(broker, name)
+        elif kind is DestinationKind.TOPIC and name in broker.destinations.topics:
+            yield from delete_topic(broker, name)
+
+
+def drop_temporary(session: ConsumingSession, address: Address) -> None:
+    """Delete a temporary destination of the session's own; nothing happens if it has none of that name.
+
+    Raises:
+        DestinationInUse: it has a consumer.
+    """
+    if address not in session.temporaries:
+        return
+    temporaries = session.broker.routing.temporaries
+    subscriptions = temporaries.find(address).subscriptions
+    for subscription in list(subscriptions):
+        subscription.leave_now()
+    if any([subscription.departure is None for subscription in subscriptions]):
+        name = address.name[:60]
+        raise DestinationInUse(f"{name!r} still has an active subscription", destination=name)
+    del session.temporaries[address]
+    temporaries.delete(address)
+
+
+def recover(session: ConsumingSession) -> list[Tx]:
+    """The XA branches that are prepared, and the client's own."""
+    return session.transactions.recover()
+
+
+def producer(session: ConsumingSession, id: str, address: Address, came: bool) -> None:
+    """A producer that says where it sends comes, or goes."""
+    if not came:
+        producer_stopped(session, id)
+    elif id not in session.producers:
+        destination = Destination(address.kind, address.name)
+        session.guard.check_send([address])
+        _make_known(session, address)
+        session.producers[id] = destination
+        session.broker.advisories.producer_started(session, id, destination)
+
+
+def producer_stopped(session: ConsumingSession, id: str) -> None:
+    if (destination := session.producers.pop(id, None)) is not None:
+        session.broker.advisories.producer_stopped(session, id, destination)
+
+
+CALLS: dict[str, Callable[..., Any]] = {
+    "create": create, "delete": delete, "drop-temporary": drop_temporary, "producer": producer, "recover": recover,
+    "remove-durable": remove_durable, "remove-group": remove_group,
+}  # fmt: skip
+
 
 FIRST_LOOK = 0.005
 """After how many seconds it is looked again whether a client id is free; then each time after twice as long."""
@@ -94,17 +209,14 @@ class LocalSession(ConsumingSession):
 
     @property
     def subscriptions(self) -> dict[int, Subscription]:
-        """Its parts are those."""
         return self.parts
 
     @property
     def version(self) -> int:
-        """Another one whenever destinations or rules have changed."""
         return self.broker.destinations.version + self._rules
 
     @property
     def restricted(self) -> bool:
-        """Whether a send may have to wait now."""
         return self._is_restricted if self._takes_input else self._core.is_restricted
 
     @property
@@ -114,19 +226,16 @@ class LocalSession(ConsumingSession):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is over."""
         return self.has_left
 
     # Input, and what is confirmed of it.
 
     def takes_input(self) -> None:
-        """A chunk of input follows."""
         self._takes_input = True
         self._is_restricted = self._core.is_restricted
         self._core.takes_sends_of(self)
 
     def took_input(self, sent: bool) -> None:
-        """A chunk of input was taken."""
         self._takes_input = False
         self._core.takes_sends_of(None)
         if sent:
@@ -196,7 +305,6 @@ class LocalSession(ConsumingSession):
     # Sends.
 
     def route(self, destination: str, traits: Traits = PLAIN) -> Route:
-        """Find where messages to a destination go."""
         addresses, _ = read_destination(destination)
         self.guard.check_send(addresses)
         target = self.broker.routing.scheduled(destination, traits.timing, grouped=traits.grouped)
@@ -216,7 +324,6 @@ class LocalSession(ConsumingSession):
     def accept(
         self, route: Route, content: bytes, how: Sending = USUAL, *, tx: Tx | None = None, token: Token = None
     ) -> bool:  # fmt: skip
-        """Admit a message."""
         core = self._core
         persistent = how.persistent if route.persistent is None else route.persistent
         try:
@@ -250,13 +357,11 @@ class LocalSession(ConsumingSession):
             self.transactions.failed(tx, error)
 
     def spoil(self, tx: Tx, error: QuireError) -> None:
-        """The door could not make a verb of what its client said in a transaction: it has failed."""
         self.transactions.failed(tx, error)
 
     # Settling, and transactions.
 
     def settle(self, what: What, how: Settlement, *, tx: Tx | None = None, token: Token = None) -> bool:
-        """Say what becomes of messages that were delivered."""
         try:
             transaction = None if tx is None else self.transactions.working(tx)
             if isinstance(what, Handles):
@@ -274,7 +379,6 @@ class LocalSession(ConsumingSession):
         return True
 
     def begin(self, tx: Tx, token: Token = None) -> bool:
-        """Begin a transaction; of a known one nothing changes."""
         self.transactions.begin(tx)
         self.confirm(token)
         return True
@@ -329,7 +433,6 @@ class LocalSession(ConsumingSession):
     # Temporary destinations, and services.
 
     def temporary(self, kind: DestinationKind, name: str = "", token: Token = None) -> Address:
-        """Make a temporary destination; of one that it has nothing changes."""
         address = Address(kind, name, Scope.REMOTE)
         if not name or address not in self.temporaries:
             if name and not is_plain(name):
@@ -346,7 +449,7 @@ class LocalSession(ConsumingSession):
     def call(self, name: str, arguments: tuple[Any, ...], token: Token = None) -> bool:
         """Ask a service for something; False while it is done in steps."""
         if self._deletion is None:
-            result = calls.CALLS[name](self, *arguments)
+            result = CALLS[name](self, *arguments)
             if not isinstance(result, Iterator):
                 self._done(token, result)
                 return True
@@ -377,7 +480,6 @@ class LocalSession(ConsumingSession):
     # What the core says.
 
     def confirmed(self, receipts: list[Token]) -> None:
-        """Everything before these is durable."""
         self.door.confirmed(receipts)
 
     def resume(self) -> None:
@@ -386,13 +488,11 @@ class LocalSession(ConsumingSession):
             self.door.go_on()
 
     def fail(self, error: QuireError) -> None:
-        """The session is over."""
         if not self.has_left:
             self._is_blameless = self._is_blameless or error.code in OF_THE_BROKER
             self.door.ended(error)
 
     def flush(self) -> None:
-        """Write what has gathered."""
         self.door.flush()
 
     def discard(self) -> None:
@@ -437,7 +537,7 @@ class LocalSession(ConsumingSession):
     def _leave_services(self) -> None:
         broker, ids = self.broker, self.broker.routing.client_ids
         for id in list(self.producers):
-            calls.producer_stopped(self, id)
+            producer_stopped(self, id)
         for address in self.temporaries:
             broker.routing.temporaries.delete(address)
         self.temporaries.clear()

@@ -131,8 +131,6 @@ def standing(source: GroupPartition | RetryQueue, offset: int) -> Standing:
 
 
 class Settling:
-    """The settling of one session."""
-
     def __init__(self, session: ConsumingSession) -> None:
         self._session = session
 

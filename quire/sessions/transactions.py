@@ -15,12 +15,10 @@ _OF_BRANCHES = frozenset({Step.PREPARE, Step.COMMIT_PREPARED, Step.FORGET})
 
 
 def branch_tx(xid: Xid) -> Tx:
-    """The name of an XA branch as a transaction of a session."""
     return b"x" + str(xid).encode()
 
 
 def is_branch(tx: Tx) -> bool:
-    """Whether a transaction is an XA branch."""
     return tx.startswith(b"x")
 
 

@@ -28,9 +28,8 @@ from quire.protocols.stomp.decoder import Decoder, Limits
 from quire.protocols.stomp.frames import SERVER_COMMANDS, Version, encode_frame
 from quire.scheduler import Scheduler
 from quire.security import Security
-from quire.server.connected_door import ConnectedDoor, MakesSession
-from quire.server.entrance.admission import Admission
-from quire.server.entrance.visitor import Visitor
+from quire.server.connection import ConnectedDoor, MakesSession
+from quire.server.listener import Accepted, Admission
 from quire.server.stomp.stomp_door import StompDoor
 from quire.sessions.rights import Gate
 from quire.sessions.session import LocalSession
@@ -98,7 +97,7 @@ class RecordingConnection:
         self.paused: set[str] = set()  # the reasons not to read
         self.unread = 0
         self.has_ended: bool | None = False  # whether the client has gone, and the broker has not been told
-        self.visitor = Visitor(Admission(LimitSettings()), "stomp", "127.0.0.1")
+        self.accepted = Accepted(Admission(LimitSettings()), "stomp", "127.0.0.1")
 
     def write(self, data: bytes) -> None:
         """Keep bytes; after ``close`` they are dropped, as a transport does."""

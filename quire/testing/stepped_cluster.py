@@ -23,13 +23,12 @@ from quire.destination import Destination, written
 from quire.errors import BrokerStopping, ShardMoved
 from quire.server.cluster.cluster_session import makes_cluster_session
 from quire.server.cluster.kept_pins import KeptPins
+from quire.server.cluster.link_server import VirtualClients
 from quire.server.cluster.links import Links
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.verb_door import VerbDoors
-from quire.server.cluster.virtual_clients import VirtualClients
-from quire.server.entrance.admission import Admission
-from quire.server.entrance.visitor import Visitor
-from quire.server.protocol_doors import ProtocolDoors
+from quire.server.connection import ProtocolDoors
+from quire.server.listener import Accepted, Admission
 from quire.server.stomp.stomp_door import StompDoor, StompDoors
 from quire.sessions.session import LocalSession
 from quire.settings import LimitSettings, Settings
@@ -302,8 +301,8 @@ class SteppedCluster:
         self._ports.append(port)
         owner = self.members.get(int(peer.address.removeprefix("shard-")))
         if owner is not None:
-            visitor = Visitor(owner.admission, "link", "127.0.0.1")
-            port.other = MemoryPort(owner.virtual_clients.link(visitor))
+            accepted = Accepted(owner.admission, "link", "127.0.0.1")
+            port.other = MemoryPort(owner.virtual_clients.link(accepted))
             port.other.other = port
             self._ports.append(port.other)
 

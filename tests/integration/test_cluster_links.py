@@ -105,8 +105,8 @@ def test_a_client_reaches_the_other_processes_queue(tmp_path: Path, secured: boo
             assert b"receipt-id:bye" in await reader.read()
             writer.close()
             assert shards[1].service.broker.queue(name).depth == 0
-            (visitor,) = shards[1].links.clients.links.values()
-            assert visitor.is_encrypted == secured
+            (accepted,) = shards[1].links.clients.links.values()
+            assert accepted.is_encrypted == secured
 
     asyncio.run(main())
 

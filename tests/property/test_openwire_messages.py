@@ -39,10 +39,8 @@ from quire.protocols.openwire.structures import (
 )
 from quire.protocols.stomp import decoder as stomp
 from quire.protocols.stomp.frames import SERVER_COMMANDS
-from quire.server.openwire.client_door import ClientDoor
 from quire.server.openwire.dispatch_frames import PlainDispatch, StreamFrames
-from quire.server.openwire.message_content import HEADERS, content_of, message_of
-from quire.server.openwire.property_lines import RAW, RESERVED
+from quire.server.openwire.message_content import HEADERS, RAW, RESERVED, content_of, message_of
 
 Q = ActiveMQQueue("q")
 CONSUMER = ConsumerId("ID:host-1", 1, 1)
@@ -282,20 +280,18 @@ ODD_VALUES = [
 ]  # fmt: skip
 
 
-class EncodingSession:
-    """What frames need of a session."""
+VERSION_12 = WireFormat(version=12)
 
-    format = WireFormat(version=12)
 
-    def frame(self, command: Structure) -> bytes:
-        encoder = Encoder()
-        encoder.use(self.format)
-        return encoder.encode(cast(MessageDispatch, command))
+def frame_of(command: Structure) -> bytes:
+    encoder = Encoder()
+    encoder.use(VERSION_12)
+    return encoder.encode(cast(MessageDispatch, command))
 
 
 def check_placed(record: Stored) -> None:
     """The fast way writes a message of a stream as the other one does."""
-    frames = StreamFrames(cast(ClientDoor, EncodingSession()), CONSUMER, Q, None)
+    frames = StreamFrames(VERSION_12, frame_of, CONSUMER, Q, None)
     fast = frames._plain_frame(record, 77, (3, 9), False)
     assert fast in (None, frames._placed(record, 77, (3, 9), False))
 

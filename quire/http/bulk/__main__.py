@@ -20,12 +20,11 @@ from quire.arrow.failure import Failure
 from quire.clock import SystemClock
 from quire.errors import AddressInUse, QuireError, UnsupportedEnvironment
 from quire.http.bulk.readers import Announcement, Instructions, News, Question, Reply, Rights, RightsChanged, TlsRead
-from quire.http.http_connection import entrance_of
+from quire.http.http_connection import acceptor_of
 from quire.logs import configure
 from quire.scheduler import Scheduler
-from quire.server.entrance.admission import Admission
-from quire.server.entrance.entrance import Lobby
-from quire.server.entrance.tls_contexts import TlsContexts
+from quire.server.listener import AcceptorContext, Admission
+from quire.server.tls import TlsContexts
 from quire.settings import HttpSettings, LimitSettings, TlsSettings, split_address
 from quire.store.maintenance.open_store import open_for_reading
 
@@ -66,7 +65,9 @@ def _serve(instructions: Instructions) -> None:
         app = BulkServer(store, rights, clock)
         scheduler = Scheduler(clock)
         tls, limits = TlsContexts(TlsSettings(**instructions.tls)), LimitSettings(**instructions.limits)  # type: ignore[arg-type]
-        connection: Any = partial(entrance_of, Lobby(Admission(limits), tls, clock, scheduler), HttpSettings())
+        connection: Any = partial(
+            acceptor_of, AcceptorContext(Admission(limits), tls, clock, scheduler), HttpSettings()
+        )
         config = uvicorn.Config(
             app, http=connection, ws="none", lifespan="off", log_config=None, log_level="error", access_log=False,
             server_header=False, proxy_headers=False,

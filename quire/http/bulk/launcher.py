@@ -13,7 +13,7 @@ from quire.client.remote import remote_error
 from quire.errors import AddressInUse, InvalidArgument, QuireError
 from quire.http.bulk.readers import Announcement, Instructions, News, Question, Readers, Reply, RightsChanged, TlsRead
 from quire.logs import event
-from quire.server.child_environment import child_environment
+from quire.server.background import child_environment
 from quire.settings import Settings, split_address
 
 START_LIMIT = 30.0  # how long the start of a process may take, in seconds

@@ -20,16 +20,12 @@ from quire.cluster.view import BrokerRow, ClusterFacts
 from quire.errors import InvalidSettings, StoreLocked
 from quire.logs import configure, event
 from quire.security.accounts import ALWAYS, LOCAL, LOCAL_USER, make_token, write_secret
-from quire.server.cluster.child import Child
-from quire.server.cluster.crew import Crew
-from quire.server.cluster.nursery import Nursery
-from quire.server.cluster.shard_messages import Given, News, Prepare, Running
+from quire.server.cluster.processes import Child, ForkServer, Given, News, Prepare, Running
 from quire.server.cluster.shard_places import EMBEDDED, serve_shard
-from quire.server.cluster.supervisor import Supervisor, waited_for
+from quire.server.cluster.supervisor import ShardProcesses, Supervisor, waited_for
 from quire.server.listener import address_of, advertised, bound
-from quire.server.process import allow_connections, loop_factory, write_whole
+from quire.server.process import ServiceManager, allow_connections, loop_factory, write_whole
 from quire.server.service import telling_of_files
-from quire.server.service_manager import ServiceManager
 from quire.settings import Settings, broker_file, local_host, local_token_file, split_address
 from quire.store.disk import PRIVATE, FileLock
 
@@ -39,11 +35,9 @@ PORTS = ("stomp.address", "openwire.address", "http.address")
 class Console(Protocol):
     """The web console of the broker; the layer above hands it in."""
 
-    def start(self, http_address: str) -> None:
-        """Have it run from now on."""
+    def start(self, http_address: str) -> None: ...
 
-    async def stop(self) -> None:
-        """End it."""
+    async def stop(self) -> None: ...
 
 
 class BrokerProcess:
@@ -67,7 +61,7 @@ class BrokerProcess:
         self._is_local = settings.cluster.store.startswith("sqlite:")
         self._file = file
         self._flags = flags
-        self._nursery = Nursery(module)
+        self._fork_server = ForkServer(module)
         self._console = console
         self._name = settings.cluster.name or socket.gethostname()
         self._manager = ServiceManager(os.environ)
@@ -77,7 +71,6 @@ class BrokerProcess:
         self._shards = 0
 
     async def run(self) -> None:
-        """Until it has left the cluster."""
         settings, clock = self._settings, SystemClock()
         with ExitStack() as closing:
             if self._is_local:
@@ -93,16 +86,18 @@ class BrokerProcess:
                 self._addresses[key] = address_of(port)
             thread = closing.enter_context(ThreadPoolExecutor(1, thread_name_prefix="quire-directory"))
             ask = partial(asyncio.get_running_loop().run_in_executor, thread)
-            crew = Crew(self._name, facts.shards, clock, lambda: self._spawn(facts, crew, supervisor))
-            supervisor = Supervisor(directory, crew, self._row(), clock, ask)
-            self._take_signals(supervisor, crew)
+            processes = ShardProcesses(
+                self._name, facts.shards, clock, lambda: self._spawn(facts, processes, supervisor)
+            )
+            supervisor = Supervisor(directory, processes, self._row(), clock, ask)
+            self._take_signals(supervisor, processes)
             self._manager.tell("STATUS=Joining the cluster.")
             try:
                 await supervisor.run()
             finally:
                 self._manager.tell("STOPPING=1")
                 await self._console.stop()
-                await self._nursery.stop()
+                await self._fork_server.stop()
                 self._manager.end()
                 broker_file(settings.store.data).unlink(missing_ok=True)
                 local_token_file(settings.store.data).unlink(missing_ok=True)
@@ -139,33 +134,33 @@ class BrokerProcess:
         stomp, openwire, http = map(advertised, self._addresses.values())
         return BrokerRow(self._name, "", stomp, openwire, http, __version__, Placement(self._settings).digest)
 
-    def _spawn(self, facts: ClusterFacts, crew: Crew, supervisor: Supervisor) -> Child:
+    def _spawn(self, facts: ClusterFacts, processes: ShardProcesses, supervisor: Supervisor) -> Child:
         flags = {key: value for key, value in self._flags.items() if value is not None}
         file = str(self._file.absolute()) if self._file else ""
         prepare = Prepare(file, flags, self._name, facts.shards, facts.secret, self._local_token)
 
         def reported(child: Child, report: News) -> None:
             if isinstance(report, Given):
-                crew.given(report.row)
+                processes.given(report.row)
             else:
-                crew.reported(child, report)
+                processes.reported(child, report)
                 if isinstance(report, Running):
                     self._announce()
             supervisor.wake()
 
         def ended(child: Child) -> None:
-            crew.ended(child)
+            processes.ended(child)
             supervisor.wake()
 
         def serve(shard: int) -> Any:
             return serve_shard(self._settings, facts.stores, facts.shards, shard, self._addresses)
 
-        return Child(self._nursery, prepare, serve, reported, ended)
+        return Child(self._fork_server, prepare, serve, reported, ended)
 
-    def _take_signals(self, supervisor: Supervisor, crew: Crew) -> None:
+    def _take_signals(self, supervisor: Supervisor, processes: ShardProcesses) -> None:
         loop = asyncio.get_running_loop()
         calls: dict[int, Callable[[], None]] = {
-            signal.SIGTERM: supervisor.leave, signal.SIGINT: supervisor.leave, signal.SIGHUP: crew.reload
+            signal.SIGTERM: supervisor.leave, signal.SIGINT: supervisor.leave, signal.SIGHUP: processes.reload
         }  # fmt: skip
         for number, call in calls.items():
             loop.add_signal_handler(number, call)

@@ -20,6 +20,7 @@ from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import ORIGIN
 from quire.broker.routing.addresses import Address, Scope, read_destination
+from quire.broker.transactions.decisions import Participant
 from quire.cluster.cluster_map import FRONT
 from quire.cluster.link_frames import Opening as LinkOpening
 from quire.cluster.remote_session import RemoteConsumer, RemotePart, RemoteSession, RemoteTarget
@@ -46,7 +47,6 @@ from quire.server.cluster.cluster_transactions import (
 )
 from quire.server.cluster.links import Links
 from quire.server.cluster.shard_transactions import ShardTransactions
-from quire.server.cluster.spanning_commit import Seat
 from quire.server.cluster.verb_door import OwnerGuard
 from quire.sessions.base import (
     PLAIN,
@@ -100,7 +100,6 @@ class _Asked:
         return 1
 
     def answered(self, answer: Any) -> None:
-        """The shard has answered."""
         gathering = self.gathering
         gathering.answers[self.shard] = answer
         if len(gathering.answers) == gathering.awaited:
@@ -130,11 +129,9 @@ class SplitTarget:
         self._origin = {ORIGIN: text}
 
     def marked(self, content: bytes) -> bytes:
-        """A message that says where it was sent."""
         return with_headers(content, self._origin)
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message."""
         content = self.marked(content)
         for route in self.parts.values():
             route.target.send(content, expiration, priority, persistent)
@@ -146,8 +143,6 @@ class SplitTarget:
 
 
 class _Place(NamedTuple):
-    """Where a consumer of one shard is."""
-
     shard: int
     addresses: tuple[Address, ...]
 
@@ -204,7 +199,6 @@ class ClusterSession:
 
     @property
     def writable(self) -> bool:
-        """Whether the door takes deliveries now."""
         return self._writable
 
     @writable.setter
@@ -216,29 +210,24 @@ class ClusterSession:
             remote.writable = writable
 
     def drained(self) -> None:
-        """The door takes deliveries again."""
         self.writable = True
         if self.local is not None:
             self.local.drained()
 
     @property
     def subscriptions(self) -> dict[int, Subscription]:
-        """Those of the core that it has in this process."""
         return {} if self.local is None else self.local.subscriptions
 
     @property
     def version(self) -> int:
-        """Another one whenever destinations, rules or places have changed."""
         return self._links.generation + (0 if self.local is None else self.local.version)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether another shard has still to make a temporary destination."""
         return any([remote.awaits for remote in self._remotes.values()])
 
     @property
     def restricted(self) -> bool:
-        """Whether a send may have to wait now."""
         if self.local is not None and self.local.restricted:
             return True
         return any([remote.restricted for remote in self._remotes.values()])
@@ -268,7 +257,6 @@ class ClusterSession:
         return dict(sorted(shards.items()))
 
     def every(self) -> Iterable[int]:
-        """All shards of the cluster."""
         return range(self._map.shards)
 
     def at(self, shard: int) -> Session:
@@ -311,12 +299,10 @@ class ClusterSession:
             self._break_off(ShardMoved(f"shard {shard} does not take the client: {error}", shard=shard))
 
     def _all(self) -> list[Session]:
-        """The sessions there are."""
         own: list[Session] = [] if self.local is None else [self.local]
         return [*own, *self._remotes.values()]
 
     def _is_full(self, shards: Iterable[int]) -> bool:
-        """Whether one of some shards takes no more now."""
         remotes = [self._remotes.get(shard) for shard in shards]
         return self.is_awaited or any([remote is not None and remote.restricted for remote in remotes])
 
@@ -367,7 +353,6 @@ class ClusterSession:
         self.answer(token, first_error(answers))
 
     def break_off(self, token: Token, error: QuireError) -> None:
-        """A verb has failed, and the session with it."""
         if not self._has_left:
             self._door.failed(token, error)
             self._break_off(TransactionRolledBack(f"{error.code}: {error}", cause=error.code))
@@ -398,7 +383,6 @@ class ClusterSession:
         return True
 
     def _claimed(self, shard: int, answers: Answers) -> None:
-        """The shard has answered that decides about the client id."""
         if self._claim is _ASKED:
             self._claim = first_error(answers)
             self._door.go_on()
@@ -408,12 +392,10 @@ class ClusterSession:
     # Input, and what is confirmed of it.
 
     def takes_input(self) -> None:
-        """A chunk of input follows."""
         if self.local is not None:
             self.local.takes_input()
 
     def took_input(self, sent: bool) -> None:
-        """A chunk of input was taken."""
         if self.local is not None:
             self.local.took_input(sent)
         for remote in self._remotes.values():
@@ -423,7 +405,6 @@ class ClusterSession:
             self._break_off(LimitExceeded(text))
 
     def confirm(self, token: Token) -> None:
-        """The token comes back when everything before is durable, at every shard."""
         if token is None:
             return
         sessions = self._all()
@@ -436,7 +417,6 @@ class ClusterSession:
     # Sends.
 
     def route(self, destination: str, traits: Traits = PLAIN) -> Route:
-        """Find where messages to a destination go."""
         shards: dict[int, list[Address]] = {}
         for address in read_destination(destination)[0]:
             shards.setdefault(self._shard_of(address), []).append(address)
@@ -453,7 +433,6 @@ class ClusterSession:
     def accept(
         self, route: Route, content: bytes, how: Sending = USUAL, *, tx: Tx | None = None, token: Token = None
     ) -> bool:  # fmt: skip
-        """Admit a message."""
         target = route.target
         if self.is_awaited:
             return False
@@ -490,7 +469,6 @@ class ClusterSession:
     # Consumers.
 
     def subscribe(self, spec: SubscribeSpec, token: Token = None) -> Consumer:
-        """A consumer comes."""
         shards = self._consumed(spec.addresses)
         if len(shards) > 1:
             return self._subscribe_spread(spec, shards, token)
@@ -553,7 +531,6 @@ class ClusterSession:
         self._know(shard, consumer, its)
 
     def _know(self, shard: int, consumer: SpreadConsumer, its: Consumer) -> None:
-        """What a consumer has at a shard is known."""
         if its not in self._whole:
             self._whole[its] = shard, consumer
             consumer.subscribed(shard, self._session_at(shard), its)
@@ -645,7 +622,6 @@ class ClusterSession:
     # What is said of consumers.
 
     def unsubscribe(self, consumer: Consumer, seen: Seen = UNKNOWN, token: Token = None) -> bool:
-        """A consumer goes."""
         if isinstance(consumer, SpreadConsumer):
             return self._unsubscribe_spread(consumer, seen, token)
         session = self._session_of(consumer)
@@ -684,14 +660,12 @@ class ClusterSession:
         return session.shard if isinstance(session, RemoteSession) else self.own
 
     def credit(self, consumer: Consumer, prefetch: int) -> None:
-        """How many messages may be in flight from now on."""
         if isinstance(consumer, SpreadConsumer):
             consumer.set_prefetch(prefetch)
         else:
             self._session_of(consumer).credit(consumer, prefetch)
 
     def pull(self, consumer: Consumer, count: int, wait_ms: int) -> None:
-        """So many more messages, once."""
         if isinstance(consumer, SpreadConsumer):
             consumer.pull(count, wait_ms)
         else:
@@ -700,7 +674,6 @@ class ClusterSession:
     # Settling.
 
     def settle(self, what: What, how: Settlement, *, tx: Tx | None = None, token: Token = None) -> bool:
-        """Say what becomes of messages that were delivered."""
         if isinstance(what, Handles):
             session = self._session_of(what.consumer)
         elif isinstance(what.part, SpreadPart):
@@ -745,18 +718,15 @@ class ClusterSession:
     # Transactions.
 
     def begin(self, tx: Tx, token: Token = None) -> bool:
-        """Begin a transaction."""
         if self.is_awaited:
             return False
         self._transactions.begin(tx, token)
         return True
 
     def end(self, tx: Tx, step: Step, token: Token = None) -> bool:
-        """Take a transaction a step further."""
         return not self.is_awaited and self._transactions.end(tx, step, token)
 
     def spoil(self, tx: Tx, error: QuireError) -> None:
-        """The door could not make a verb of what its client said in a transaction."""
         self._transactions.spoil(tx, error)
 
     def step(self, shard: int, tx: Tx, text: str, token: Token) -> bool:
@@ -768,12 +738,10 @@ class ClusterSession:
         then = partial(token.answered, None)
         return local.spanning(tx, lambda part: self._shared.step(text, local, part, then))
 
-    def seat(self, shard: int) -> Seat:
-        """Where a part of a transaction is."""
-        return Seat(shard, self._map.epoch if shard == self.own else self._links.epoch(shard))
+    def place(self, shard: int) -> Participant:
+        return Participant(shard, self._map.epoch if shard == self.own else self._links.epoch(shard))
 
     def transaction_ended(self, tx: Tx, step: Step) -> None:
-        """A transaction is over: consumers of several shards are told."""
         for consumer in self._spread:
             consumer.transaction_ended(tx, step)
 
@@ -788,7 +756,6 @@ class ClusterSession:
         return session.temporary(kind, name, token)
 
     def call(self, name: str, arguments: tuple[Any, ...], token: Token = None) -> bool:
-        """Ask a service, where it is."""
         if self.is_awaited:
             return False
         if name in ("create", "drop-temporary"):
@@ -816,7 +783,6 @@ class ClusterSession:
         self.answer(token, error_unless(answers, UnknownSubscription.code))
 
     def _recovered(self, token: Token, answers: Answers) -> None:
-        """All shards have said which branches they have prepared."""
         error = first_error(answers)
         found = [] if error else [tx for answer in answers.values() for tx in answer or ()]
         self.answer(token, error or list(dict.fromkeys(found)))
@@ -825,7 +791,6 @@ class ClusterSession:
 
     @property
     def has_ended(self) -> bool | None:
-        """Whether the client has ended the connection; None if that is not known."""
         return self._door.has_ended
 
     def deliver(self, part: Part, messages: list[Message], first: bool) -> None:
@@ -841,7 +806,6 @@ class ClusterSession:
         self._door.deliver(part, messages, first)
 
     def confirmed(self, tokens: list[Token]) -> None:
-        """Everything before these is durable."""
         own = [token for token in tokens if type(token) is not _Asked]
         if len(own) < len(tokens):
             for token in tokens:
@@ -851,21 +815,18 @@ class ClusterSession:
             self._door.confirmed(own)
 
     def answered(self, token: Token, result: Any) -> None:
-        """A verb has a result."""
         if type(token) is _Asked:
             token.answered(result)
         else:
             self._door.answered(token, result)
 
     def failed(self, token: Token | None, error: QuireError) -> None:
-        """A verb has failed."""
         if type(token) is _Asked:
             token.answered(error)
         else:
             self._door.failed(token, error)
 
     def part_added(self, part: Part) -> None:
-        """A consumer has a part more."""
         if self._has_left:
             return
         known = self._whole.get(part.consumer)
@@ -878,7 +839,6 @@ class ClusterSession:
         self._door.part_added(part)
 
     def part_gone(self, part: Part) -> None:
-        """A consumer has a part less."""
         shown = self.parts.pop(part.number, None)
         if isinstance(shown, SpreadPart):
             shown.consumer.part_gone(part)
@@ -886,7 +846,6 @@ class ClusterSession:
             self._door.part_gone(shown)
 
     def pull_ended(self, consumer: Consumer, left: int) -> None:
-        """A pull is over."""
         if (known := self._whole.get(consumer)) is not None:
             known[1].pull_ended(consumer)
         else:
@@ -906,7 +865,6 @@ class ClusterSession:
                 self._door.browse_ended(whole, self._damaged.pop(whole))
 
     def event(self, consumer: Consumer, name: str, headers: dict[str, str]) -> None:
-        """Something has happened to a member."""
         if not self._has_left:
             self._door.event(consumer, name, headers)
 
@@ -922,7 +880,6 @@ class ClusterSession:
         self._door.consumer_ended(consumer if known is None else known[1], error)
 
     def ended(self, error: QuireError) -> None:
-        """The session at the own broker is over."""
         self._break_off(error)
 
     def go_on(self) -> None:
@@ -938,7 +895,6 @@ class ClusterSession:
         return False
 
     def flush(self) -> None:
-        """Write what has gathered."""
         self._door.flush()
 
     def discard(self) -> None:
@@ -969,7 +925,6 @@ class ClusterSession:
         self._break_off(ShardMoved(text, destination=str(spec.addresses[0])))
 
     def _gone(self, remote: RemoteSession, error: QuireError, asked: list[Token]) -> None:
-        """A shard has ended the session, or cannot be reached any more."""
         shard = remote.shard
         if self._remotes.get(shard) is remote:
             del self._remotes[shard]
@@ -1045,7 +1000,6 @@ class ClusterSession:
         self._rejoin()
 
     def _rejoin(self) -> None:
-        """Subscribe consumers of advisories at shards that have an owner again."""
         if self._has_left:
             return
         for consumer, shards in list(self._spread.items()):
@@ -1073,12 +1027,10 @@ def _first(spec: SubscribeSpec) -> Destination:
 
 
 def _is_advisory(spec: SubscribeSpec) -> bool:
-    """Whether a consumer has advisory topics alone."""
     return all([a.kind is DestinationKind.TOPIC and a.name.startswith(ADVISORIES) for a in spec.addresses])
 
 
 def makes_cluster_session(
     broker: Broker, gate: Gate, links: Links, shared: ShardTransactions, local: MakesLocalSession = LocalSession
 ) -> Callable[[Guard, Door], Session]:  # fmt: skip
-    """What makes the sessions of clients of a process in a cluster."""
     return lambda guard, door: ClusterSession(broker, gate, links, shared, guard.access, door, local)

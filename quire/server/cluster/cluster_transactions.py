@@ -1,19 +1,87 @@
 """The transactions of one client of a cluster: each has a part at every shard that it has work for.
 
-A part begins with the first work for it. With one part, its steps are passed on. The commit of several parts is a
-``SpanningCommit``. A branch of an XA transaction is prepared, and ends, at all of its shards; of a branch that this
-session does not know every shard is asked, since a transaction manager may use any connection for its outcome.
+A part begins with the first work for it. With one part, its steps are passed on. A branch of an XA transaction is
+prepared, and ends, at all of its shards; of a branch that this session does not know every shard is asked, since a
+transaction manager may use any connection for its outcome.
+
+The commit of several parts is a ``SpanningCommit``. All parts but one are prepared first. The commit of the last one,
+the coordinator's, is the decision; it is stored in one commit with the mark that says so. From then on the coordinator
+has the others commit, whatever becomes of the entry. If anything fails before, the client's connection ends, and with
+it all that is not prepared; what is prepared asks the coordinator, and is rolled back. The input of the client waits
+meanwhile: so what it sends later does not overtake what the transaction sends.
 """
 
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
+from quire.broker.transactions.decisions import Participant, SpanningId
 from quire.broker.transactions.transaction import check_room
 from quire.errors import QuireError, TransactionRolledBack, UnknownTransaction, UnknownXid
-from quire.server.cluster.spanning_commit import Seat, SpanningCommit
 from quire.sessions.base import PREPARED, READ_ONLY, Session, Step, Token, Tx
 from quire.sessions.transactions import is_branch, shown, xid_of
+
+P = TypeVar("P")
+
+
+class SpanningCommit(Generic[P]):
+    """One commit.
+
+    Args:
+        coordinator: the part that decides.
+        others: the parts that are prepared.
+        place: says where a part is now; asked after it has answered. May raise ``ShardMoved``.
+        ask: has parts make a step each, given as text, and makes a call when all have done so. False if one of them has
+            to wait first: then nothing was done, and the client's input goes on later. It may raise ``QuireError``.
+        resume: has the client's input go on.
+    """
+
+    def __init__(
+        self, coordinator: P, others: list[P], place: Callable[[P], Participant],
+        ask: Callable[[Mapping[P, str], Callable[[], None]], bool], resume: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self._coordinator = coordinator
+        self._others = others
+        self._place = place
+        self._ask = ask
+        self._resume = resume
+        self._token = secrets.token_bytes(16)
+        self._id = SpanningId(0, 0, self._token)
+        self._steps = [self._decide, self._prepare, self._enlist]  # those that are not done, the next one last
+        self._is_asking = self._is_here = False
+
+    def go_on(self) -> bool:
+        """Do what can be done now; whether it is all done: every part is committed."""
+        while self._steps and not self._is_asking:
+            self._is_asking = self._is_here = True
+            taken = self._ask(self._steps[-1](), self._answered)
+            self._is_here = False
+            if not taken:
+                self._is_asking = False
+                break
+        return not self._steps
+
+    def _answered(self) -> None:
+        self._steps.pop()
+        self._is_asking = False
+        if not self._is_here:
+            self._resume()
+
+    def _enlist(self) -> Mapping[P, str]:
+        return {self._coordinator: f"enlist {self._token.hex()}"}
+
+    def _prepare(self) -> Mapping[P, str]:
+        place = self._place(self._coordinator)
+        self._id = SpanningId(place.shard, place.epoch, self._token)
+        return {part: f"prepare {self._id.branch(number)}" for number, part in enumerate(self._others)}
+
+    def _decide(self) -> Mapping[P, str]:
+        places = [self._place(part) for part in self._others]
+        return {
+            self._coordinator: " ".join([f"decide {self._id}", *[f"{place.shard}.{place.epoch}" for place in places]])
+        }
+
 
 MOST_KNOWN = 1000
 """Of how many transactions of a client it is known which shards they have work for."""
@@ -31,37 +99,28 @@ class Shards(Protocol):
 
     own: int
 
-    def at(self, shard: int) -> Session:
-        """The client's session at a shard."""
+    def at(self, shard: int) -> Session: ...
 
-    def every(self) -> Iterable[int]:
-        """All shards of the cluster."""
+    def every(self) -> Iterable[int]: ...
 
     def ask(
         self, shards: Iterable[int], verb: Callable[[int, Session, Token], bool], then: Callable[[Answers], None]
     ) -> bool:  # fmt: skip
-        """Have shards do something, and make a call with all answers; False if one has to wait: nothing was done."""
+        ...
 
-    def step(self, shard: int, tx: Tx, text: str, token: Token) -> bool:
-        """Have the part of a transaction at a shard make a step of its ``SpanningCommit``."""
+    def step(self, shard: int, tx: Tx, text: str, token: Token) -> bool: ...
 
-    def seat(self, shard: int) -> Seat:
-        """Where a part of a transaction is."""
+    def place(self, shard: int) -> Participant: ...
 
-    def confirm_here(self, token: Token) -> None:
-        """A token is of something that is done already."""
+    def confirm_here(self, token: Token) -> None: ...
 
-    def answer(self, token: Token, answer: Any) -> None:
-        """A verb is done: with a result, with an error, or None."""
+    def answer(self, token: Token, answer: Any) -> None: ...
 
-    def break_off(self, token: Token, error: QuireError) -> None:
-        """A verb has failed, and the session with it."""
+    def break_off(self, token: Token, error: QuireError) -> None: ...
 
-    def go_on(self) -> None:
-        """Input that waits may go on."""
+    def go_on(self) -> None: ...
 
-    def transaction_ended(self, tx: Tx, step: Step) -> None:
-        """A transaction is over."""
+    def transaction_ended(self, tx: Tx, step: Step) -> None: ...
 
 
 class _Open:
@@ -84,8 +143,6 @@ class _Open:
 
 
 class ClusterTransactions:
-    """Transactions, by name."""
-
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
         self._open: dict[Tx, _Open] = {}
@@ -139,7 +196,6 @@ class ClusterTransactions:
                 del self._open[oldest]
 
     def end(self, tx: Tx, step: Step, token: Token) -> bool:
-        """Take a transaction a step further; False if it has to wait."""
         return self._branch_step(tx, step, token) if is_branch(tx) else self._local_step(tx, step, token)
 
     def _local_step(self, tx: Tx, step: Step, token: Token) -> bool:
@@ -178,12 +234,10 @@ class ClusterTransactions:
         return self._shards.ask(shards, lambda _, session, token: session.end(tx, step, token), then)
 
     def _forget(self, tx: Tx, step: Step) -> None:
-        """The outcome of a transaction was passed on."""
         self._open.pop(tx, None)
         self._shards.transaction_ended(tx, step)
 
     def _roll_back(self, tx: Tx, known: _Open) -> None:
-        """Something in a transaction has failed: undo the rest."""
         self._forget(tx, Step.ROLLBACK_KEEP)
         for shard in known.parts:
             self._shards.at(shard).end(tx, Step.ROLLBACK_KEEP)
@@ -202,7 +256,7 @@ class ClusterTransactions:
                 coordinator = self._shards.own if self._shards.own in known.parts else next(iter(known.parts))
             others = [shard for shard in known.parts if shard != coordinator]
             ask = partial(self._ask_steps, tx, token)
-            known.ending = SpanningCommit(coordinator, others, self._shards.seat, ask, self._shards.go_on)
+            known.ending = SpanningCommit(coordinator, others, self._shards.place, ask, self._shards.go_on)
         if not known.ending.go_on():
             return False
         self._forget(tx, Step.COMMIT)
@@ -279,7 +333,6 @@ class ClusterTransactions:
 
 
 def first_error(answers: Answers) -> QuireError | None:
-    """An error, if there is one among some answers."""
     return next((answer for answer in answers.values() if isinstance(answer, QuireError)), None)
 
 

@@ -4,9 +4,12 @@ Only the shard that has a key gives it away, by a commit of its own store, and o
 owner of the shard knows it too, whatever the database of the cluster tells it; and one that has lost the shard gives
 nothing away, since its commit is refused. At any time at most one shard takes messages for a key. While the others are
 told, none may: clients get ``shard-moved`` and come again.
+
+The place of a process in its cluster.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from hashlib import blake2b
 
 import msgspec
@@ -35,7 +38,6 @@ _read = msgspec.msgpack.Decoder(PinRow).decode
 
 
 def mark_of(row: PinRow) -> tuple[str, bytes]:
-    """The mark that keeps a pin: its key, its value."""
     return MARK + blake2b(row.key.encode(), digest_size=16).hexdigest(), _write(row)
 
 
@@ -107,7 +109,6 @@ class KeptPins:
             self._store(destination, key, shard, done)
 
     def _look_for(self, key: str) -> Iterator[None]:
-        """Look through all destinations for one with a placement key."""
         for kind in DestinationKind:
             for number, name in enumerate(list(self._broker.destinations.names(kind)), 1):
                 if self._map.key_of(destination := Destination(kind, name)) == key:
@@ -172,3 +173,22 @@ class KeptPins:
 def _exists(destination: Destination) -> DestinationExists:
     text = f"{destination} is there, and lies together with it: delete it first"
     return DestinationExists(text, destination=str(destination))
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterContext:
+    """What a process of a cluster knows of it, besides its own broker.
+
+    Attributes:
+        map: which shard has what, and where shards are.
+        pins: those that the store of the own shard keeps.
+        secret: by which the processes of the cluster know each other.
+        name: the name of the broker that this process belongs to.
+        store: the URL of the database of the cluster.
+    """
+
+    map: ClusterMap
+    pins: KeptPins
+    secret: bytes
+    name: str
+    store: str

@@ -1,31 +1,140 @@
-"""What makes a broker's process one of a cluster: links to the other shards, and from them."""
+"""What makes a broker's process one of a cluster: links, and clients of other processes with sessions here."""
 
 import asyncio
 import socket
+from collections.abc import Mapping
 from functools import partial
 from typing import Protocol
 
 from quire.broker.broker import Broker
+from quire.broker.core.turn import TurnMeter
 from quire.clock import Clock
 from quire.cluster.cluster_map import FRONT, ClusterMap
-from quire.security import Security
-from quire.server.client_transport import ClientTransport
+from quire.cluster.link import Link
+from quire.cluster.link_frames import Closing, Kind, encode_struct
+from quire.cluster.link_handshake import OwnerHandshake
+from quire.cluster.virtual_connection import VirtualConnection
+from quire.errors import InvalidArgument, QuireError, ShardMoved, TooManyConnections
+from quire.scheduler import Timer
+from quire.security import Origin, Security
 from quire.server.cluster.cluster_session import makes_cluster_session
 from quire.server.cluster.kept_pins import KeptPins
-from quire.server.cluster.link_connector import LinkConnector
-from quire.server.cluster.link_door import link_door
-from quire.server.cluster.links import Links
-from quire.server.cluster.shard_transactions import ShardTransactions
-from quire.server.cluster.verb_door import VerbDoors
-from quire.server.cluster.virtual_clients import VirtualClients
-from quire.server.connected_door import ConnectedDoor
-from quire.server.entrance.entrance import Entrance, Lobby
+from quire.server.cluster.links import TICK, LinkConnector, Links, LinkTransport
+from quire.server.cluster.shard_transactions import PROTOCOL, Outcomes, ShardTransactions
+from quire.server.cluster.verb_door import VerbDoors, VirtualClient
+from quire.server.connection import ClientTransport, ConnectedDoor, ProtocolDoors
+from quire.server.listener import Accepted, Acceptor, AcceptorContext, Admission, ListenerConfig
 from quire.server.openwire.openwire_door import OpenWireDoors
-from quire.server.protocol_doors import ProtocolDoors
 from quire.server.stomp.stomp_door import StompDoors
+from quire.server.tls import TlsContexts
 from quire.sessions.rights import Gate
 from quire.sessions.session import LocalSession
 from quire.settings import Settings
+
+MAX_LINKS = 1000
+"""How many links other processes may have to this one."""
+
+
+class VirtualClients:
+    """Takes links of other processes, and makes sessions of the virtual connections on them.
+
+    Args:
+        secret: of the cluster.
+        cluster_map: says which shard with which epoch this process has.
+        doors: the protocols, by name: with sessions that know that they serve an entry.
+        connections: all connections of this process; virtual ones enter themselves.
+        outcomes: hears what other processes tell and ask of transactions over several shards.
+    """
+
+    def __init__(
+        self, broker: Broker, security: Security, admission: Admission, secret: bytes, cluster_map: ClusterMap,
+        doors: Mapping[str, ProtocolDoors], connections: dict[ClientTransport, ConnectedDoor], outcomes: Outcomes,
+    ) -> None:  # fmt: skip
+        self.links: dict[Link, Accepted] = {}
+        self._broker = broker
+        self._security = security
+        self._admission = admission
+        self._secret = secret
+        self._map = cluster_map
+        self._doors = doors
+        self._connections = connections
+        self._outcomes = outcomes
+        self._ticking: Timer | None = None
+        self._is_leaving = False
+
+    def link(self, accepted: Accepted) -> Link:
+        """A process has connected: the link whose bytes its connection carries. Its port is to be set.
+
+        Args:
+            accepted: the connection as it is counted.
+        """
+        link = Link(OwnerHandshake(self._secret, self._map.own, lambda: self._map.epoch), self, self._accept)
+        if len(self.links) >= MAX_LINKS:
+            link.error = TooManyConnections(f"{MAX_LINKS} links are open, which is the limit", limit=MAX_LINKS)
+            return link
+        self.links[link] = accepted
+        if self._ticking is None:
+            self._ticking = self._broker.core.scheduler.call_later(TICK, self._tick)
+        return link
+
+    def close_doors(self) -> None:
+        """The process is about to stop: take no more clients, or one that comes now would not be told."""
+        self._is_leaving = True
+
+    def stop(self) -> None:
+        for link in list(self.links):
+            link.fail(ShardMoved(f"shard {self._map.own} stops here", shard=self._map.own))
+
+    # The links call these.
+
+    def link_ready(self, link: Link) -> None:
+        self.links[link].logged_in("")
+
+    def link_ended(self, link: Link, error: QuireError) -> None:
+        self.links.pop(link, None)
+        ends = link.ends()
+        self._broker.core.steps.add(lambda: next(ends, link) is None, "the end of a link", stores=False)
+
+    def _accept(self, connection: VirtualConnection) -> None:
+        if self._is_leaving:
+            raise ShardMoved(f"shard {self._map.own} stops here", shard=self._map.own)
+        opening = connection.opening
+        if opening.protocol == PROTOCOL:
+            self._outcomes.accept(connection)
+            return
+        doors = self._doors.get(opening.protocol)
+        if doors is None:
+            raise InvalidArgument(f"links carry no {opening.protocol[:60]!r}", protocol=opening.protocol[:60])
+        origin = Origin(opening.door, opening.peer)
+        access = self._security.vouched(opening.user, opening.roles, origin)
+        # It is counted at its entry.
+        accepted = Accepted(self._admission, opening.door, opening.peer.rpartition(":")[0])
+        VirtualClient(self._broker, doors, self._connections, accepted, connection, access)
+
+    def _tick(self) -> None:
+        for link in list(self.links):
+            link.tick()
+        again = self._broker.core.scheduler.call_later
+        self._ticking = again(TICK, self._tick) if self.links else None
+
+
+SILENT_AT_FIRST = 5.0
+"""How many seconds a connection of another process may be silent at first."""
+
+
+def listener_config(clients: VirtualClients, tls: TlsContexts, meter: TurnMeter) -> ListenerConfig:
+    def opened(accepted: Accepted) -> LinkTransport:
+        link = clients.link(accepted)
+        if accepted.is_encrypted:
+            link.handshake.binding = tls.fingerprint
+        return LinkTransport(link, meter, accepted.left)
+
+    return ListenerConfig("link", SILENT_AT_FIRST, opened, _refusal)
+
+
+def _refusal(error: QuireError) -> bytes:
+    return encode_struct(Kind.CLOSE, 0, Closing(error.code, str(error)))
+
 
 LAST_WORDS = 2.0
 """How many seconds the links may take to carry what was said last."""
@@ -37,7 +146,7 @@ class Process(Protocol):
     broker: Broker
     security: Security
     gate: Gate
-    lobby: Lobby
+    acceptors: AcceptorContext
     clock: Clock
     settings: Settings
     connections: dict[ClientTransport, ConnectedDoor]
@@ -68,7 +177,6 @@ class LinkServer:
         self._server: asyncio.Server | None = None
 
     def doors(self, service: Process) -> list[ProtocolDoors]:
-        """The protocols of the process's own clients: STOMP and OpenWire."""
         self._process, broker = service, service.broker
         core = broker.core
         self._connector = LinkConnector(core.meter, service.settings.tls)
@@ -83,7 +191,7 @@ class LinkServer:
             "verbs": VerbDoors(broker, service.gate, partial(LocalSession, broker), self.cluster_map, self.shared),
         }  # fmt: skip
         self.clients = VirtualClients(
-            broker, service.security, service.lobby.admission, self._secret, self.cluster_map, virtual,
+            broker, service.security, service.acceptors.admission, self._secret, self.cluster_map, virtual,
             service.connections, self.shared.outcomes,
         )  # fmt: skip
         if self.cluster_map.own != FRONT:
@@ -94,12 +202,11 @@ class LinkServer:
 
     async def start(self, listener: socket.socket) -> None:
         """Take links on a socket that listens; after the start of the process."""
-        door = link_door(self.clients, self._process.lobby.tls, self._process.broker.core.meter)
+        config = listener_config(self.clients, self._process.acceptors.tls, self._process.broker.core.meter)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(partial(Entrance, self._process.lobby, door), sock=listener)
+        self._server = await loop.create_server(partial(Acceptor, self._process.acceptors, config), sock=listener)
 
     def close_doors(self) -> None:
-        """The process is about to stop: it takes no more clients of other processes."""
         self.clients.close_doors()
 
     async def stop(self) -> None:

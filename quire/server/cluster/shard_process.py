@@ -13,12 +13,9 @@ from quire.cluster.cluster_map import ClusterMap
 from quire.cluster.placement import Placement
 from quire.errors import InvalidSettings, QuireError
 from quire.logs import configure, event
-from quire.server.cluster.kept_pins import KeptPins
+from quire.server.cluster.kept_pins import ClusterContext, KeptPins
 from quire.server.cluster.link_server import LinkServer
-from quire.server.cluster.nursery import wait_for_birth
-from quire.server.cluster.seat import Seat
-from quire.server.cluster.shard_messages import (
-    Born,
+from quire.server.cluster.processes import (
     Given,
     Map,
     Prepare,
@@ -26,9 +23,11 @@ from quire.server.cluster.shard_messages import (
     Report,
     Running,
     Serve,
+    Started,
     Waiting,
     line,
     read_order,
+    serve_forks,
 )
 from quire.server.listener import address_of, advertised, listen
 from quire.server.process import allow_connections, loop_factory
@@ -37,7 +36,7 @@ from quire.settings import Settings, load, store_url
 from quire.store.base import Store, Sync
 from quire.store.urls import store_for_url
 
-HttpServerMaker = Callable[[socket.socket, Seat], HttpServer]
+HttpServerMaker = Callable[[socket.socket, ClusterContext], HttpServer]
 """Makes what serves the HTTP API, for the socket where other processes reach it."""
 
 ANY_STORE = "postgresql://quire@localhost/quire"
@@ -81,12 +80,11 @@ class ShardProcess:
         return 0
 
     async def _hear(self, reader: asyncio.StreamReader) -> None:
-        """Do what the supervisor says, until it says no more."""
         async for text in reader:
             match read_order(text):
                 case Prepare() as prepared:
                     self._prepared = prepared
-                    self._report(Born(os.getpid()))
+                    self._report(Started(os.getpid()))
                     settings = self._settings({})
                     configure(settings.log.format, settings.log.level)
                 case Serve() as serve:
@@ -114,7 +112,6 @@ class ShardProcess:
             self._map.update(self._last_map.peers, self._last_map.pins, self._last_map.brokers)
 
     async def _run_shard(self, serve: Serve) -> None:
-        """Wait for the shard, then run it."""
         settings = self._settings(serve.flags)
         store = store_for_url(store_url(settings), Sync(settings.store.sync))
         with closing(store), listen(serve.http) as internal:
@@ -137,7 +134,6 @@ class ShardProcess:
     def _make_service(
         self, serve: Serve, settings: Settings, store: Store, internal: socket.socket
     ) -> tuple[LinkServer, Service]:
-        """The broker of the shard, and its part in the cluster."""
         assert self._prepared is not None
         prepared = self._prepared
         map = self._map = ClusterMap(serve.shard, prepared.shards, Placement(settings))
@@ -155,7 +151,7 @@ class ShardProcess:
 
         pins = KeptPins(map, lambda row: self._report(Given(row)))
         links = LinkServer(map, prepared.secret, pins)
-        http = self._http(internal, Seat(map, pins, prepared.secret, prepared.broker, settings.cluster.store))
+        http = self._http(internal, ClusterContext(map, pins, prepared.secret, prepared.broker, settings.cluster.store))
         self._service = Service(settings, store, http, reload=reload, shares_ports=True, member=links)
         self._service.security.accounts.use_local_token(prepared.local_token)
         return links, self._service
@@ -172,9 +168,9 @@ def run(channel: socket.socket, http: HttpServerMaker) -> int:
     """Fork processes of shards, and run one in each: the exit code."""
     migrations.warm_up(ANY_STORE)  # so that what is forked has imported everything
     store_for_url(ANY_STORE).close()
-    born = wait_for_birth(channel)
-    if born is None:
+    forked = serve_forks(channel)
+    if forked is None:
         return 0
     allow_connections()
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(ShardProcess(born, http).run())
+        return runner.run(ShardProcess(forked, http).run())

@@ -10,11 +10,242 @@ from math import inf
 from typing import Protocol, TypeVar
 
 from quire.clock import Clock
+from quire.cluster.cluster_map import FRONT, LivingBroker, Peer, Pin
 from quire.cluster.directory import LEASE, Directory
-from quire.cluster.view import BrokerRow, View
+from quire.cluster.plan import ShardState, plan
+from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.errors import InvalidSettings, QuireError, StoreUnreachable
 from quire.logs import event
-from quire.server.cluster.crew import Crew
+from quire.server.cluster.processes import Map, Running, Waiting
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+"""How long a shard is left alone whose process ended by itself, in seconds: twice as long each time."""
+
+CALM = 60.0
+"""A process that has lived so long, in seconds, was sound."""
+
+
+class ManagedProcess(Protocol):
+    """A process, as the processes sees it. It calls ``ShardProcesses.reported`` and ``ShardProcesses.ended``."""
+
+    def serve(self, shard: int) -> None:
+        """Have it wait for a shard, then run it; ``FRONT`` for one without a shard."""
+
+    def tell_map(self, map: Map) -> None: ...
+
+    def reload(self) -> None: ...
+
+    def stop(self) -> None:
+        """Have it end cleanly; it is killed if that takes too long."""
+
+
+class ProcessState:
+    def __init__(self, process: ManagedProcess, shard: int, now: float) -> None:
+        self.process = process
+        self.shard = shard
+        self.state = ShardState.WAITING
+        self.stands_by = False
+        self.running: Running | None = None
+        self.is_announced = False
+        self.began = now
+
+
+class ShardProcesses:
+    """All processes of a broker. The supervisor drives it by calls; it waits for nothing.
+
+    Args:
+        name: the name of the broker in its cluster.
+        shards: how many shards the cluster has.
+        spawn: starts a process.
+
+    Attributes:
+        is_ending: whether all processes are being stopped.
+    """
+
+    def __init__(self, name: str, shards: int, clock: Clock, spawn: Callable[[], ManagedProcess]) -> None:
+        self.name = name
+        self.is_ending = False
+        self._shards = shards
+        self._clock = clock
+        self._spawn = spawn
+        self._entries: dict[int, ProcessState] = {}
+        self._gone: list[tuple[int, int]] = []  # shards and epochs whose processes ended
+        self._given: dict[str, PinRow] = {}  # by placement key, what shards have given away
+        self._pauses: dict[int, tuple[float, float]] = {}  # until when a shard is left alone, and how long that is
+        self._map = Map({}, {}, ())
+        self._is_leaving = False  # the broker: clients find another one
+        self._gives_last = False  # the last shard that runs here is to be given up
+
+    # What the supervisor tells the database.
+
+    @property
+    def standing_by(self) -> frozenset[int]:
+        """The shards that processes wait for. Those that are just started may need seconds until they do."""
+        waiting = self._in_state(ShardState.WAITING)
+        return frozenset([shard for shard in waiting if self._entries[shard].stands_by]) - {FRONT}
+
+    @property
+    def running(self) -> list[int]:
+        return [shard for shard in self._in_state(ShardState.RUNNING) if shard != FRONT]
+
+    @property
+    def is_giving_up(self) -> bool:
+        return ShardState.STOPPING in [entry.state for entry in self._entries.values()]
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._entries
+
+    def to_announce(self) -> list[ShardRow]:
+        """The shards whose new owner the database does not know yet."""
+        return [
+            ShardRow(shard, self.name, at.epoch, at.address, at.http, at.pid, 0.0)
+            for shard, entry in self._entries.items()
+            if (at := entry.running) is not None and not entry.is_announced and shard != FRONT
+        ]
+
+    def announced(self, row: ShardRow, accepted: bool) -> None:
+        """The database has taken a row, or knows a later owner: then this one has lost its lock."""
+        entry = self._entries.get(row.shard)
+        if entry is None or entry.running is None or entry.running.epoch != row.epoch:
+            return
+        entry.is_announced = True
+        if not accepted:
+            event("cluster.fenced", f"shard {row.shard} has a later owner than this process: it stops", shard=row.shard)
+            self._stop(entry)
+
+    def to_withdraw(self) -> list[tuple[int, int]]:
+        """The shards with the epochs of processes that ended, until ``withdrawn``."""
+        return list(self._gone)
+
+    def withdrawn(self, shard: int, epoch: int) -> None:
+        self._gone.remove((shard, epoch))
+
+    def to_publish(self) -> list[PinRow]:
+        """The pins that shards have stored, until ``published``."""
+        return list(self._given.values())
+
+    def published(self, row: PinRow) -> None:
+        if self._given.get(row.key) == row:
+            del self._given[row.key]
+
+    # What happens.
+
+    def take(self, view: View) -> None:
+        self._tell_map(view)
+        for shard, row in view.shards.items():  # another process announced itself although this one has the lock
+            entry = self._entries.get(shard)
+            if entry is not None and entry.running is not None and entry.running.epoch > row.epoch:
+                entry.is_announced = False
+        if self.is_ending:
+            return
+        own = {shard: entry.state for shard, entry in self._entries.items() if shard != FRONT}
+        todo = plan(view, self._shards, self.name, own)
+        ours, running = view.brokers.get(self.name), self.running
+        self._is_leaving = ours is not None and ours.leaving
+        self._gives_last = bool(running) and set(running) <= set(todo.stop) and not self._is_leaving
+        for shard in todo.stop:
+            if own[shard] is ShardState.WAITING or not self._gives_last or self._has_front:
+                self._stop(self._entries[shard])
+        for shard in todo.start:
+            if self._may_start(shard):
+                self._start(shard)
+        self._keep_front()
+
+    def reported(self, process: ManagedProcess, report: Waiting | Running) -> None:
+        entry = self._entry_of(process)
+        if entry is None or entry.state is ShardState.STOPPING:
+            return
+        if isinstance(report, Waiting):
+            entry.stands_by = True
+            return
+        entry.state, entry.running, running = ShardState.RUNNING, report, report
+        if entry.shard != FRONT:
+            text = f"shard {entry.shard} runs here, epoch {running.epoch}, process {running.pid}"
+            event("cluster.shard-running", text, shard=entry.shard, epoch=running.epoch, pid=running.pid)
+        self._keep_front()
+
+    def given(self, row: PinRow) -> None:
+        known = self._given.get(row.key)
+        if known is None or known.version < row.version:
+            self._given[row.key] = row
+
+    def ended(self, process: ManagedProcess) -> None:
+        entry = self._entry_of(process)
+        if entry is None:
+            return
+        del self._entries[entry.shard]
+        if entry.running is not None and entry.shard != FRONT:
+            self._gone.append((entry.shard, entry.running.epoch))
+        if entry.state is ShardState.STOPPING:
+            return
+        now = self._clock.monotonic()
+        last = self._pauses.get(entry.shard, (0.0, FIRST_PAUSE / 2))[1]
+        pause = FIRST_PAUSE if now - entry.began > CALM else min(last * 2, LONGEST_PAUSE)
+        self._pauses[entry.shard] = (now + pause, pause)
+        what = "the process without a shard" if entry.shard == FRONT else f"the process of shard {entry.shard}"
+        event("cluster.process-ended", f"{what} has ended: another one is started", shard=entry.shard)
+
+    def stop_rest(self) -> None:
+        """Stop all processes, whether others take their shards or not."""
+        self.is_ending = True
+        for entry in list(self._entries.values()):
+            self._stop(entry)
+
+    def reload(self) -> None:
+        for entry in self._entries.values():
+            entry.process.reload()
+
+    # Inside.
+
+    @property
+    def _has_front(self) -> bool:
+        front = self._entries.get(FRONT)
+        return front is not None and front.state is ShardState.RUNNING
+
+    def _in_state(self, state: ShardState) -> list[int]:
+        return [shard for shard, entry in self._entries.items() if entry.state is state]
+
+    def _entry_of(self, process: ManagedProcess) -> ProcessState | None:
+        return next((entry for entry in self._entries.values() if entry.process is process), None)
+
+    def _may_start(self, shard: int) -> bool:
+        return self._pauses.get(shard, (0.0, 0.0))[0] <= self._clock.monotonic()
+
+    def _start(self, shard: int) -> None:
+        process = self._spawn()
+        self._entries[shard] = ProcessState(process, shard, self._clock.monotonic())
+        process.tell_map(self._map)
+        process.serve(shard)
+
+    def _stop(self, entry: ProcessState) -> None:
+        if entry.state is not ShardState.STOPPING:
+            entry.state = ShardState.STOPPING
+            entry.process.stop()
+
+    def _keep_front(self) -> None:
+        """Have a process without a shard before no other one serves clients, and as long as that is so."""
+        front = self._entries.get(FRONT)
+        if self.running and not self._gives_last:
+            if front is not None:
+                self._stop(front)
+        elif front is None and not self._is_leaving and self._may_start(FRONT):
+            self._start(FRONT)
+
+    def _tell_map(self, view: View) -> None:
+        peers = {
+            row.shard: Peer(row.address, row.epoch, row.broker, row.http)
+            for row in view.shards.values()
+            if row.address and row.broker in view.brokers
+        }
+        pins = {row.key: Pin(row.shard, row.version) for row in view.pins.values()}
+        rows = [view.brokers[name] for name in sorted(view.brokers)]
+        brokers = tuple([LivingBroker(row.name, row.stomp, row.openwire, row.http) for row in rows])
+        if (map := Map(peers, pins, brokers)) != self._map:
+            self._map = map
+            for entry in self._entries.values():
+                entry.process.tell_map(map)
+
 
 LOOK = 0.5
 """How often the broker looks at the database, in seconds."""
@@ -59,8 +290,7 @@ async def waited_for(
 class Ask(Protocol):
     """Makes a call that waits for the database, on a thread."""
 
-    def __call__(self, call: Callable[[], T], /) -> Awaitable[T]:
-        """Its result."""
+    def __call__(self, call: Callable[[], T], /) -> Awaitable[T]: ...
 
 
 class Supervisor:
@@ -68,14 +298,14 @@ class Supervisor:
 
     Args:
         directory: the database of the cluster.
-        crew: its processes.
+        processes: its processes.
         row: what others see of the broker; ``run``, ``standing_by`` and ``leaving`` are set here.
         ask: makes calls of the directory.
     """
 
-    def __init__(self, directory: Directory, crew: Crew, row: BrokerRow, clock: Clock, ask: Ask) -> None:
+    def __init__(self, directory: Directory, processes: ShardProcesses, row: BrokerRow, clock: Clock, ask: Ask) -> None:
         self._directory = directory
-        self._crew = crew
+        self._processes = processes
         self._row = row._replace(run=secrets.token_hex(8))
         self._clock = clock
         self._renewed = -RENEWAL
@@ -89,7 +319,6 @@ class Supervisor:
         self._ask = ask
 
     def wake(self) -> None:
-        """Look now: something happened to a process."""
         self._wake.set()
 
     def leave(self) -> None:
@@ -97,14 +326,14 @@ class Supervisor:
         now = self._clock.monotonic()
         if self._ends_at is None:
             event("cluster.leaving", "the broker leaves: it stops when others have taken its shards")
-            self._ends_at, self._had = now + HANDOVER_LIMIT, len(self._crew.running)
+            self._ends_at, self._had = now + HANDOVER_LIMIT, len(self._processes.running)
         else:
             self._ends_at = now
         self._wake.set()
 
     async def run(self) -> None:
         """Until it has left. It may raise what makes it impossible to go on."""
-        while not (self._crew.is_ending and self._crew.is_empty):
+        while not (self._processes.is_ending and self._processes.is_empty):
             self._wake.clear()
             await self.look()
             with contextlib.suppress(TimeoutError):
@@ -117,7 +346,6 @@ class Supervisor:
         return HURRY if self._is_moving else LOOK
 
     async def look(self) -> None:
-        """Tell the database what is new, read it, and do what it makes necessary."""
         try:
             await self._tell()
             view = await self._ask(self._directory.read)
@@ -140,34 +368,32 @@ class Supervisor:
         self._is_moving = any([not row.address for row in view.shards.values()]) or any(
             [row.standing_by for row in view.brokers.values()]
         )
-        self._crew.take(view)
+        self._processes.take(view)
         others = [row for row in view.brokers.values() if row.name != self._row.name and not row.leaving]
         if self._ends_at is not None and not others:
             self._ends_at = self._clock.monotonic()
 
     def _end_when_left(self) -> None:
-        """Stop what is left once others have what they can take."""
-        if self._ends_at is None or self._crew.is_ending:
+        if self._ends_at is None or self._processes.is_ending:
             return
-        now, has = self._clock.monotonic(), len(self._crew.running)
+        now, has = self._clock.monotonic(), len(self._processes.running)
         if has < self._had and now < self._ends_at:  # it gets on
             self._had, self._ends_at = has, now + HANDOVER_LIMIT
-        has_left = not has and not self._crew.is_giving_up
+        has_left = not has and not self._processes.is_giving_up
         if has_left or now >= self._ends_at:
-            self._crew.stop_rest()
+            self._processes.stop_rest()
 
     async def _tell(self) -> None:
-        """Tell who owns what, what is pinned, and that the broker lives."""
-        crew, directory = self._crew, self._directory
-        for shard, epoch in crew.to_withdraw():
+        processes, directory = self._processes, self._directory
+        for shard, epoch in processes.to_withdraw():
             await self._ask(partial(directory.withdraw, shard, epoch))
-            crew.withdrawn(shard, epoch)
-        for row in crew.to_announce():
-            crew.announced(row, await self._ask(partial(directory.announce, row)))
-        for pin in crew.to_publish():
+            processes.withdrawn(shard, epoch)
+        for row in processes.to_announce():
+            processes.announced(row, await self._ask(partial(directory.announce, row)))
+        for pin in processes.to_publish():
             await self._ask(partial(directory.pin, pin))
-            crew.published(pin)
-        ours = self._row._replace(standing_by=crew.standing_by, leaving=self._ends_at is not None)
+            processes.published(pin)
+        ours = self._row._replace(standing_by=processes.standing_by, leaving=self._ends_at is not None)
         now = self._clock.monotonic()
         if ours != self._renewed_row or now - self._renewed >= RENEWAL:
             if await self._ask(partial(directory.renew, ours)):
@@ -191,7 +417,7 @@ class Supervisor:
     async def _tell_end(self) -> None:
         """The broker is no more: others need not wait until its lease ends."""
         try:
-            for shard, epoch in self._crew.to_withdraw():
+            for shard, epoch in self._processes.to_withdraw():
                 await self._ask(partial(self._directory.withdraw, shard, epoch))
             await self._ask(partial(self._directory.remove, self._row))
         except QuireError as error:

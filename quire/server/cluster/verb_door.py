@@ -4,8 +4,12 @@ It is a door like any other. Its session is an ordinary one of this broker, so r
 a client that is connected to this process. A send that is held lets settling and credit pass, since they make the room
 that it waits for; all else of the client waits behind it, and with much waiting nothing more is read, so that the
 client's window fills and its entry reads no more of it.
+
+A client of another process, at the owner of a shard: a virtual connection in the place of a socket.
 """
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol, cast
@@ -19,14 +23,21 @@ from quire.broker.streams.groups.group_partition import RETRIES
 from quire.cluster import verb_frames as verbs
 from quire.cluster.cluster_map import ClusterMap, lost_to_another
 from quire.cluster.verb_frames import Kind, Run, VerbDecoder, VerbFrame
+from quire.cluster.virtual_connection import WINDOW, VirtualConnection
 from quire.destination import Destination, DestinationKind
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError, ShardMoved, UnknownMessage
 from quire.message import Message
 from quire.security import Access
 from quire.server.cluster.shard_transactions import ShardTransactions
-from quire.server.connected_door import OUTPUT_LIMIT, ConnectedDoor, MakesSession
-from quire.server.connection import Connection
-from quire.server.protocol_doors import ProtocolDoors
+from quire.server.connection import (
+    OUTPUT_LIMIT,
+    ClientTransport,
+    ConnectedDoor,
+    Connection,
+    MakesSession,
+    ProtocolDoors,
+)
+from quire.server.listener import Accepted
 from quire.sessions.base import (
     ACCEPTED,
     USUAL,
@@ -69,19 +80,16 @@ class OwnerGuard(Guard):
         self._cluster = cluster
 
     def check_send(self, addresses: Iterable[Address]) -> None:
-        """See that a message may go to destinations, all of them."""
         known = list(addresses)
         self._check_own(known)
         super().check_send(known)
 
     def check_subscribe(self, addresses: Iterable[Address]) -> None:
-        """See that destinations may be read."""
         known = list(addresses)
         self._check_own(known)
         super().check_subscribe(known)
 
     def check_create(self, address: Address) -> None:
-        """See that a destination may be created."""
         self._check_own([address])
         super().check_create(address)
 
@@ -164,7 +172,7 @@ class VerbDoor(ConnectedDoor):
             Kind.LEAVE: self._leave,
         }  # fmt: skip
 
-    def vouch(self, access: Access) -> None:
+    def preauthenticate(self, access: Access) -> None:
         """The client has logged in elsewhere."""
         self.guard = OwnerGuard(self._gate, access, self._cluster)
         self.session = self._new_session()
@@ -177,7 +185,6 @@ class VerbDoor(ConnectedDoor):
 
     @property
     def sends_to(self) -> list[str]:
-        """The destinations it has sent to lately."""
         return [known.body.destination for known in self._routes.values()]
 
     # Input.
@@ -186,7 +193,6 @@ class VerbDoor(ConnectedDoor):
         return self._decoder.frames()
 
     def _process(self, pieces: list[VerbFrame], end: float) -> None:
-        """Do what verbs say, until the time is over or one has to wait."""
         session, clock = self.session, self._core.clock
         session.takes_input()
         try:
@@ -212,7 +218,6 @@ class VerbDoor(ConnectedDoor):
         return handler(frame)
 
     def _hold(self, pieces: list[VerbFrame]) -> None:
-        """A verb has to wait; what may pass it is read on."""
         self._waiting, self.held, self._is_stuck = pieces, True, True
         self._let_pass(0)
 
@@ -255,7 +260,6 @@ class VerbDoor(ConnectedDoor):
             self._owner.read_on()
 
     def has_waiting(self) -> bool:
-        """Whether something that has come is still to be done."""
         return bool(self._waiting)
 
     # Sends.
@@ -336,7 +340,6 @@ class VerbDoor(ConnectedDoor):
         return True
 
     def _refuse_run(self, run: Run, start: int, error: QuireError) -> None:
-        """No message of a run can be sent."""
         if run.tx is not None and len(run.asked) < len(run.contents):
             self.session.spoil(run.tx, error)
         asks = {place: run.ask + number for number, place in enumerate(run.asked)}
@@ -524,7 +527,6 @@ class VerbDoor(ConnectedDoor):
     # What its session tells, as ``Door``.
 
     def deliver(self, part: Part, messages: list[Message], first: bool) -> None:
-        """Write messages."""
         for some in _pieces(messages):
             origins: list[tuple[int, int]] = []
             if part.partition == RETRIES:
@@ -539,7 +541,6 @@ class VerbDoor(ConnectedDoor):
             self.writable = False
 
     def confirmed(self, tokens: list[bytes]) -> None:
-        """Everything before these is durable."""
         self.write(verbs.encode_done(tokens))
 
     def _done(self, token: bytes | None) -> None:
@@ -547,11 +548,9 @@ class VerbDoor(ConnectedDoor):
             self.confirmed([token])
 
     def answered(self, token: bytes, result: Any) -> None:
-        """A verb has a result."""
         self.write(verbs.encode_body(Kind.RESULT, verbs.Result(verbs.ask_of(token), result)))
 
     def failed(self, token: bytes | None, error: QuireError) -> None:
-        """A verb has failed."""
         self._refuse(verbs.ask_of(token), error)
 
     def _refuse(self, ask: int, error: QuireError) -> None:
@@ -561,7 +560,6 @@ class VerbDoor(ConnectedDoor):
         self.write(verbs.encode_body(Kind.FAILED, verbs.failed(ask, error)))
 
     def part_added(self, part: Part) -> None:
-        """A consumer has a part more."""
         number = self._numbers.get(part.consumer, self._coming)
         is_only = part.consumer.only_part is part
         kind, name = str(part.destination.kind), part.destination.name
@@ -569,20 +567,16 @@ class VerbDoor(ConnectedDoor):
         self.write(verbs.encode_body(Kind.PART, body, part.number))
 
     def part_gone(self, part: Part) -> None:
-        """A consumer has a part less."""
         self.write(verbs.encode(Kind.PART_GONE, ref=part.number))
 
     def pull_ended(self, consumer: Consumer, left: int) -> None:
-        """A pull is over."""
         body = verbs.PullEnded(self._pulls.get(consumer, 0), left)
         self.write(verbs.encode_body(Kind.PULL_ENDED, body, self._numbers[consumer]))
 
     def browse_ended(self, consumer: Consumer, damaged: int) -> None:
-        """A browser has been given all."""
         self.write(verbs.encode_body(Kind.BROWSE_ENDED, verbs.BrowseEnded(damaged), self._numbers[consumer]))
 
     def event(self, consumer: Consumer, name: str, headers: dict[str, str]) -> None:
-        """Something has happened to a member."""
         number = self._numbers.get(consumer, self._coming)
         self.write(verbs.encode_body(Kind.EVENT, verbs.Event(name, headers), number))
 
@@ -603,13 +597,11 @@ class VerbDoor(ConnectedDoor):
             self.fail(error)
 
     def closed(self) -> None:
-        """The connection is gone."""
         super().closed()
         if self.client_id is not None and self._by_client_id.get(self.client_id) is self:
             del self._by_client_id[self.client_id]
 
     def fail(self, error: QuireError) -> None:
-        """Tell the entry what went wrong, which tells the client, and close."""
         if not self.is_closed:
             self.is_blameless = self.is_blameless or error.code in OF_THE_BROKER
             self.flush()
@@ -634,8 +626,6 @@ def _pieces(messages: list[Message]) -> Iterator[list[Message]]:
 
 
 class VerbDoors(ProtocolDoors):
-    """The clients of other processes, whatever they speak."""
-
     name = "verbs"
     patience = 0.0
 
@@ -648,7 +638,6 @@ class VerbDoors(ProtocolDoors):
         self._given = make_session, cluster, shared, dict[str, VerbDoor]()
 
     def session(self, connection: Connection) -> VerbDoor:
-        """The door of a new virtual connection."""
         return self._make(connection, *self._given)
 
     def refusal(self, error: QuireError) -> bytes:
@@ -677,6 +666,158 @@ def _arguments(call: verbs.Call) -> tuple[Any, ...]:
 
 
 def origin_of(part: Part, message: Message) -> tuple[int, int]:
-    """The partition and the offset of what a retry is of."""
     member: MemberPart = part  # type: ignore[assignment]
     return member.origin(message)
+
+
+JOINED = WINDOW // 2
+"""Of what has come and waits, so many bytes are handed on at once: each time the session has its time of a turn."""
+
+
+class VirtualTransport(asyncio.Transport):
+    """A virtual connection as a transport of asyncio: what comes while it is not read waits here, within the window."""
+
+    def __init__(self, connection: VirtualConnection, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self.unread = 0  # so many bytes have come that wait to be read
+        self.waits: Callable[[], bool] = lambda: False  # whether what was read is still to be done
+        self._connection = connection
+        self._inside = protocol
+        self._pieces: deque[bytes] = deque()
+        self.has_ended = False  # the entry has closed it
+        self._is_paused = self._is_delivering = self._is_full = self._is_lost = False
+        self._error: QuireError | None = None
+
+    # The virtual connection calls these.
+
+    def data_came(self, data: bytes) -> None:
+        self._pieces.append(data)
+        self.unread += len(data)
+        self._deliver()
+
+    def drained(self) -> None:
+        if self._is_full:
+            self._is_full = False
+            self._inside.resume_writing()
+
+    def ended(self, error: QuireError | None) -> None:
+        """The entry has closed it, or the link is lost; what was said before is read all the same, if it is read."""
+        self.has_ended = True
+        self._error = error
+        if error is not None or self._is_full:  # output that never leaves would hold the input up for ever
+            self._forget()
+        self._deliver()
+
+    # The protocol inside calls these.
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._connection.write(data)
+        if self._connection.is_full and not self._is_full:
+            self._is_full = True
+            self._inside.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self._connection.waiting
+
+    def close(self, error: QuireError | None = None) -> None:
+        """Close it when what was written is sent; the entry is told the error."""
+        self._connection.close(error)
+        self._forget()
+        self._lose()
+
+    def abort(self) -> None:
+        self._connection.abort()
+        self._forget()
+        self._lose()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        self._is_paused = False
+        self._deliver()
+
+    def _deliver(self) -> None:
+        if self._is_delivering:
+            return
+        self._is_delivering = True
+        try:
+            while self._pieces and not self._is_paused:
+                data = self._next()
+                self.unread -= len(data)
+                self._inside.data_received(data)
+                self._connection.taken(len(data))
+        finally:
+            self._is_delivering = False
+        if self.has_ended and not self._pieces and (self._error is not None or not self.waits()):
+            self._lose()
+
+    def _next(self) -> bytes:
+        first = self._pieces.popleft()
+        if not self._pieces:
+            return first
+        pieces, size = [first], len(first)
+        while self._pieces and size + len(self._pieces[0]) <= JOINED:
+            pieces.append(piece := self._pieces.popleft())
+            size += len(piece)
+        return b"".join(pieces)
+
+    def _forget(self) -> None:
+        for data in self._pieces:
+            self._connection.taken(len(data))
+        self._pieces.clear()
+        self.unread = 0
+
+    def _lose(self) -> None:
+        if not self._is_lost:
+            self._is_lost = True
+            self._inside.connection_lost(self._error)
+
+
+class VirtualClient(ClientTransport):
+    """A client of another process.
+
+    Args:
+        accepted: it is counted at its entry, and not here.
+        connection: what carries it.
+        access: what it may do, by the rules of this process.
+    """
+
+    def __init__(
+        self, broker: Broker, doors: ProtocolDoors, connections: dict[ClientTransport, ConnectedDoor],
+        accepted: Accepted, connection: VirtualConnection, access: Access,
+    ) -> None:  # fmt: skip
+        super().__init__(broker, doors, connections, accepted)
+        self.peer = connection.opening.peer
+        self._transport = self._virtual = VirtualTransport(connection, self)
+        connection.end = self._virtual
+        doors.open.add(self)
+        doors.opened += 1
+        self._session = connections[self] = doors.session(self)
+        assert isinstance(self._session, VerbDoor)
+        self._session.preauthenticate(access)
+        self._virtual.waits = self._session.has_waiting
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The connection is gone; with an error the link is lost, and the client has done nothing."""
+        if self._session is not None:
+            self._session.is_blameless = self._session.is_blameless or error is not None
+        super().connection_lost(error)
+
+    def read_on(self) -> None:
+        """What was read is done: if the entry has closed it, it is over now."""
+        self._virtual.resume_reading()
+
+    def close_by(self, error: QuireError) -> None:
+        """Close it when what was written is sent; the entry is told the error."""
+        self._closing = True
+        self._virtual.close(error)
+
+    @property
+    def has_ended(self) -> bool | None:
+        """Whether the client has ended the connection; None if its entry has not told so: it may not have seen it."""
+        return self._virtual.has_ended or None
+
+    @property
+    def unread(self) -> int:
+        return self._virtual.unread if self._not_reading else 0

@@ -6,26 +6,149 @@ text: their frames are joined from pieces that were encoded once. The encoder wr
 A client knows a message by one number (``MessageId.broker_sequence_id``): its sequence in its lane. Of a consumer
 that may have several parts the low bits are the number of the part. A part that was given back and comes again has
 another number: an acknowledgement from before is not taken for one of now.
+
+An advisory has the structure that ActiveMQ's clients expect, made of its JSON body.
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
+from typing import Annotated
 
+import msgspec
+
+from quire.broker.advisories import PREFIX as ADVISORY
 from quire.broker.streams.groups.group_partition import RETRIES
 from quire.errors import LimitExceeded, QuireError
 from quire.message import PROPERTY_TYPES, Message, property_types, unescape
-from quire.protocols.openwire.commands import MessageDispatch
+from quire.protocols.openwire.commands import (
+    ConnectionInfo,
+    ConsumerInfo,
+    DestinationInfo,
+    DestinationOperation,
+    MessageDispatch,
+    ProducerInfo,
+    RemoveInfo,
+)
 from quire.protocols.openwire.loose import LooseWriter
-from quire.protocols.openwire.messages import OFFSET, PARTITION, ActiveMQBytesMessage, ActiveMQTextMessage
+from quire.protocols.openwire.messages import (
+    OFFSET,
+    PARTITION,
+    ActiveMQBytesMessage,
+    ActiveMQMessage,
+    ActiveMQTextMessage,
+)
 from quire.protocols.openwire.messages import Message as WireMessage
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import ActiveMQDestination, ConsumerId, MessageId, ProducerId, Structure
-from quire.server.openwire.advisory_structures import ADVISORY, with_structure
-from quire.server.openwire.client_door import ClientDoor
-from quire.server.openwire.message_content import message_of, producer_of
-from quire.server.openwire.property_lines import RESERVED, written_value
+from quire.protocols.openwire.structures import (
+    ActiveMQDestination,
+    ActiveMQTempQueue,
+    ActiveMQTempTopic,
+    ConnectionId,
+    ConsumerId,
+    MessageId,
+    ProducerId,
+    Structure,
+)
+from quire.server.openwire.message_content import RESERVED, message_of, producer_of, written_value
+from quire.server.openwire.openwire_destinations import written_destination
 from quire.sessions.base import MemberPart
+
+MAX_BODY = 16 * 1024
+"""A longer body, in bytes, is not read: its texts may be too long for a structure."""
+
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+class _Facts(msgspec.Struct, rename="camel"):
+    """What the body of an advisory says, as far as structures have it. Any client may send such a message."""
+
+    event: str = ""
+    destination: str = ""
+    connection: str = ""
+    client_id: str | None = None
+    subscription: str = ""
+    producer: str = ""
+    prefetch: Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)] = 0
+    priority: Annotated[int, msgspec.Meta(ge=-128, le=127)] = 0
+    selector: str | None = None
+    exclusive: bool = False
+
+
+def with_structure(message: WireMessage, consumer: ConsumerId) -> WireMessage:
+    """An advisory as a client of ActiveMQ expects it; what is none stays as it is."""
+    body = message.content
+    if message.type != "Advisory" or body is None or len(body) > MAX_BODY:
+        return message
+    name = message.destination.physical_name.removeprefix(ADVISORY) if message.destination else ""
+    kind = name.partition(".")[0]
+    make = _STRUCTURES.get(kind)
+    try:
+        facts = _decode(body[4:])
+        structure = None if make is None else make(facts, kind)
+    except (msgspec.DecodeError, ValueError):  # another client's message with the same type
+        return message
+    told = ActiveMQMessage(
+        message_id=message.message_id, producer_id=message.producer_id, destination=message.destination,
+        type=message.type, timestamp=message.timestamp, priority=message.priority, target_consumer_id=consumer,
+        marshalled_properties=message.marshalled_properties,
+    )  # fmt: skip
+    told.data_structure = structure
+    return told
+
+
+def _destination(facts: _Facts, kind: str) -> Structure:
+    destination = written_destination(facts.destination)
+    operation = DestinationOperation.ADD if facts.event == "created" else DestinationOperation.REMOVE
+    owner = None
+    if kind in _TEMPORARY:
+        destination = _TEMPORARY[kind](destination.physical_name)
+        owner = ConnectionId(destination.physical_name.rpartition(":")[0])
+    return DestinationInfo(destination=destination, operation_type=operation, connection_id=owner)
+
+
+def _connection(facts: _Facts, _: str) -> Structure:
+    id = ConnectionId(facts.connection)
+    if facts.event == "stopped":
+        return RemoveInfo(object_id=id)
+    return ConnectionInfo(connection_id=id, client_id=facts.client_id, client_ip=f"tcp://{facts.connection}")
+
+
+def _consumer(facts: _Facts, _: str) -> Structure:
+    connection, session, value = _parts(facts.subscription, facts.connection)
+    id = ConsumerId(connection, session, value)
+    if facts.event == "stopped":
+        return RemoveInfo(object_id=id)
+    return ConsumerInfo(
+        consumer_id=id, destination=written_destination(facts.destination), prefetch_size=facts.prefetch,
+        selector=facts.selector, priority=facts.priority, exclusive=facts.exclusive,
+    )  # fmt: skip
+
+
+def _producer_info(facts: _Facts, _: str) -> Structure:
+    id = ProducerId(*_parts(facts.producer, facts.connection))
+    if facts.event == "stopped":
+        return RemoveInfo(object_id=id)
+    return ProducerInfo(producer_id=id, destination=written_destination(facts.destination))
+
+
+def _parts(id: str, connection: str) -> tuple[str, int, int]:
+    """The parts of the id of a consumer or a producer; those of another protocol have one part."""
+    parts = id.rsplit(":", 2)
+    if len(parts) == 3 and all([_NUMBER.fullmatch(part) for part in parts[1:]]):
+        return parts[0], int(parts[1]), int(parts[2])
+    return f"{connection}:{id}", -1, 1
+
+
+_decode = msgspec.json.Decoder(_Facts).decode
+_TEMPORARY = {"TempQueue": ActiveMQTempQueue, "TempTopic": ActiveMQTempTopic}
+_STRUCTURES: dict[str, Callable[[_Facts, str], Structure]] = {
+    "Queue": _destination, "Topic": _destination, "TempQueue": _destination, "TempTopic": _destination,
+    "Connection": _connection, "Consumer": _consumer, "Producer": _producer_info,
+}  # fmt: skip
+
 
 SINCE = 10
 """The first version of OpenWire in which a dispatch looks like this."""
@@ -57,8 +180,6 @@ _writer = LooseWriter(SINCE, False, None)
 
 
 class PlainDispatch:
-    """Writes the plain messages of one subscription."""
-
     __slots__ = ("_bytes_start", "_destination", "_text_start")
 
     def __init__(self, consumer: ConsumerId, destination: ActiveMQDestination) -> None:
@@ -137,26 +258,33 @@ def _name(name: bytes) -> bytes:
     return len(name).to_bytes(2, "big") + name
 
 
+Encode = Callable[[Structure], bytes]
+
+
 class DispatchFrames:
     """Writes the messages of one subscription.
 
     Args:
-        consumer: whose they are.
+        format: how frames look.
+        encode: writes a command as a frame.
+        consumer: whose the messages are.
         destination: where they come from.
         part: the number of the consumer's part, if it may have several; None for its only one.
     """
 
-    __slots__ = ("_client", "_consumer", "_destination", "_part", "_plain", "_refused", "_tells")
+    __slots__ = ("_consumer", "_destination", "_encode", "_format", "_part", "_plain", "_refused", "_tells")
 
     def __init__(
-        self, client: ClientDoor, consumer: ConsumerId, destination: ActiveMQDestination, part: int | None
-    ) -> None:
-        self._client = client
+        self, format: WireFormat, encode: Encode, consumer: ConsumerId, destination: ActiveMQDestination,
+        part: int | None,
+    ) -> None:  # fmt: skip
+        self._format = format
+        self._encode = encode
         self._consumer = consumer
         self._part = part
         self._destination = destination
         self._tells = destination.physical_name.startswith(ADVISORY)
-        is_plain = client.format.version >= SINCE and not self._tells
+        is_plain = format.version >= SINCE and not self._tells
         self._plain = PlainDispatch(consumer, destination) if is_plain else None
         self._refused: list[tuple[int, QuireError]] = []
 
@@ -187,12 +315,12 @@ class DispatchFrames:
         frame = None if self._plain is None else self._plain.frame(message, number, is_first=is_first)
         if frame is None:
             return self._encoded(message, number, is_first)
-        if len(frame) > self._client.format.max_frame_size:
+        if len(frame) > self._format.max_frame_size:
             raise self._too_large(message, frame)
         return frame
 
     def _too_large(self, message: Message, frame: bytes) -> LimitExceeded:
-        limit = self._client.format.max_frame_size
+        limit = self._format.max_frame_size
         text = f"message {message.sequence} has {len(frame)} octets as a frame, and the client takes {limit}"
         return LimitExceeded(text, limit=limit)
 
@@ -213,7 +341,7 @@ class DispatchFrames:
             consumer_id=self._consumer, destination=self._destination, message=message,
             redelivery_counter=message.redelivery_counter,
         )  # fmt: skip
-        return self._client.frame(dispatch)
+        return self._encode(dispatch)
 
 
 PART_BITS = 20
@@ -225,12 +353,10 @@ _INT, _LONG = 5, 6
 
 
 def part_of(number: int) -> int:
-    """What stands for a part of a consumer, by its number."""
     return number & _PART
 
 
 def number_of(sequence: int, part: int) -> int:
-    """The number of a message of a part."""
     return sequence << PART_BITS | part & _PART
 
 
@@ -272,12 +398,11 @@ class StreamFrames(DispatchFrames):
         if self._plain is None:
             return None
         frame = self._plain.frame(message, number, is_first=is_first, place=place_properties(*place))
-        if frame is not None and len(frame) > self._client.format.max_frame_size:
+        if frame is not None and len(frame) > self._format.max_frame_size:
             raise self._too_large(message, frame)
         return frame
 
     def _placed(self, message: Message, number: int, place: Place, is_first: bool) -> bytes:
-        """The frame of any message."""
         shown = self._shown(message)
         assert shown.message_id is not None
         shown.message_id.broker_sequence_id = number
@@ -304,10 +429,10 @@ class MemberFrames(StreamFrames):
     __slots__ = ("_is_fresh", "_of")
 
     def __init__(
-        self, client: ClientDoor, consumer: ConsumerId, destination: ActiveMQDestination, part: MemberPart, *,
-        is_fresh: bool,
+        self, format: WireFormat, encode: Encode, consumer: ConsumerId, destination: ActiveMQDestination,
+        part: MemberPart, *, is_fresh: bool,
     ) -> None:  # fmt: skip
-        super().__init__(client, consumer, destination, part.number)
+        super().__init__(format, encode, consumer, destination, part.number)
         self._of = part
         self._is_fresh = is_fresh and part.partition != RETRIES
 
@@ -320,7 +445,7 @@ class MemberFrames(StreamFrames):
     def _shown(self, stored: Message) -> WireMessage:
         shown = super()._shown(stored)
         may_be_known = stored.redelivered or not self._is_fresh
-        if may_be_known and self._client.format.version >= SINCE:
+        if may_be_known and self._format.version >= SINCE:
             producer = ProducerId(AGAIN, self._of.number, stored.deliveries)
             shown.message_id = MessageId(producer, stored.sequence, text_view=str(shown.message_id))
         return shown

@@ -1,15 +1,20 @@
-"""The consumers of one OpenWire connection, and what their client says of the messages that they were given.
+"""An OpenWire client: how it is answered, its transactions, its consumers and what it says of their messages.
 
 The client names a message by the number that the broker gave it (``MessageId.broker_sequence_id``, ``number_of``).
 Acknowledgements of single messages that follow each other are settled together.
 """
 
+import struct
+from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
+from quire.broker.broker import Broker
 from quire.broker.dead_letter import DUPLICATE
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.streams.partition import Start, StartKind
+from quire.broker.transactions.decisions import FORMAT, Xid
 from quire.destination import ADVISORIES, DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import (
@@ -20,23 +25,48 @@ from quire.errors import (
     QuireError,
     ShardMoved,
     UnknownMessage,
+    UnknownTransaction,
 )
+from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import (
     AckType,
+    ConnectionErrorCommand,
     ConsumerControl,
     ConsumerInfo,
+    DataArrayResponse,
+    IntegerResponse,
     MessageAck,
     MessageDispatch,
     MessagePull,
     RemoveInfo,
+    Response,
+    TransactionInfo,
+    TransactionType,
 )
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.plain_frames import PlainAck
-from quire.protocols.openwire.structures import ActiveMQQueue, ConsumerId, SessionId
+from quire.protocols.openwire.structures import (
+    ActiveMQQueue,
+    BaseCommand,
+    ConnectionId,
+    ConsumerId,
+    LocalTransactionId,
+    ProducerId,
+    SessionId,
+    Structure,
+    TransactionId,
+    XATransactionId,
+)
 from quire.selectors import selector
-from quire.server.openwire.client_door import ClientDoor
+from quire.server.connection import ConnectedDoor, Connection
 from quire.server.openwire.dispatch_frames import DispatchFrames, MemberFrames, StreamFrames, part_and_sequence, part_of
-from quire.server.openwire.openwire_destinations import addresses_of, openwire_destination, stream_option
-from quire.server.openwire.openwire_transactions import OpenWireTransactions
+from quire.server.openwire.openwire_destinations import (
+    JAVAX,
+    addresses_of,
+    openwire_destination,
+    stream_option,
+    throwable,
+)
 from quire.sessions.base import (
     ACCEPTED,
     DELIVERED,
@@ -51,10 +81,205 @@ from quire.sessions.base import (
     Seen,
     Settlement,
     SettlementKind,
+    Step,
     SubscribeSpec,
     These,
+    Tx,
     UpTo,
 )
+from quire.sessions.rights import Gate
+from quire.sessions.transactions import branch_tx, xid_of
+
+_RESPONSE = struct.Struct(">iBi?i")
+_RESPONSE_SIZE = _RESPONSE.size - 4
+
+
+class Answer(bytes):
+    """The response to a command, encoded: what a client gets if the command succeeds and has no result.
+
+    Attributes:
+        command: the command.
+    """
+
+    command: Any
+
+
+def response_to(command: BaseCommand) -> bytes:
+    """The response to a command that has succeeded, and has no result."""
+    return _RESPONSE.pack(_RESPONSE_SIZE, Response.TYPE, 0, False, command.command_id)
+
+
+def answered_by(token: bytes) -> int | None:
+    """The number of the command that a frame is the response to; None if it is none."""
+    return _RESPONSE.unpack(token)[-1] if token[4] == Response.TYPE else None
+
+
+class ClientDoor(ConnectedDoor):
+    """One client.
+
+    Args:
+        format: what the broker can do.
+
+    Attributes:
+        connection_id: the name that it gave its connection; empty before ``ConnectionInfo``.
+        is_fault_tolerant: whether it connects again by itself and repeats what was not answered.
+        package: the package in which it has the classes of JMS.
+        format: how frames look.
+    """
+
+    def __init__(self, broker: Broker, gate: Gate, connection: Connection, format: WireFormat) -> None:
+        self._decoder = Decoder(broker.core.settings.openwire.max_frame_size, plain=True)
+        super().__init__(broker, gate, connection, self._decoder)
+        self._encoder = Encoder()
+        self.format = format
+        self.connection_id = ""
+        self.is_fault_tolerant = False
+        self.package = JAVAX
+
+    def now_ms(self) -> int:
+        return self._core.clock.now_ms()
+
+    @abstractmethod
+    def window(self, id: ProducerId) -> int:
+        """How many bytes a producer sends ahead; 0 if it does not wait for ``ProducerAck``."""
+
+    @abstractmethod
+    def look_at_session(self) -> None:
+        """What is asked of the session once for many commands may have changed."""
+
+    @abstractmethod
+    def remove_connection(self, info: RemoveInfo) -> bool:
+        """The client has taken its connection back; False if that has to wait."""
+
+    # What it is told.
+
+    def frame(self, command: Structure) -> bytes:
+        return self._encoder.encode(command)  # type: ignore[arg-type]
+
+    def send_command(self, command: Structure) -> None:
+        self.write(self.frame(command))
+
+    def report(self, error: QuireError) -> None:
+        """Tell the client of an error that answers no command of its own; the connection stays."""
+        id = ConnectionId(self.connection_id) if self.connection_id else None
+        self.send_command(ConnectionErrorCommand(exception=throwable(error, self.package), connection_id=id))
+
+    def fail(self, error: QuireError) -> None:
+        if not self.is_closed:
+            self.report(error)
+            self.end(error.code)
+
+    def token(self, command: Any) -> Answer | None:
+        """The answer to a command, to be given to the client when the command is done; None if it does not wait."""
+        if not command.response_required:
+            return None
+        answer = Answer(response_to(command))
+        answer.command = command
+        return answer
+
+    def answer_at_once(self, command: Any) -> None:
+        """Answer a command that is done and has nothing to be stored."""
+        if (answer := self.token(command)) is not None:
+            self.write(answer)
+
+    def answer_in_order(self, command: Any) -> None:
+        """Answer a command that needs no verb, when everything before it is durable."""
+        if (answer := self.token(command)) is not None:
+            if self.is_logged_in:
+                self.session.confirm(answer)
+            else:
+                self.write(answer)
+
+
+_STEPS = {
+    TransactionType.COMMIT_ONE_PHASE: Step.COMMIT, TransactionType.COMMIT_TWO_PHASE: Step.COMMIT_PREPARED,
+    TransactionType.ROLLBACK: Step.ROLLBACK_KEEP, TransactionType.PREPARE: Step.PREPARE,
+    TransactionType.FORGET: Step.FORGET, TransactionType.END: Step.END,
+}  # fmt: skip
+_OF_LOCAL = (Step.COMMIT, Step.ROLLBACK_KEEP, Step.END)
+
+
+class OpenWireTransactions:
+    """The transactions of a connection.
+
+    Attributes:
+        handlers: what does the command that is about them.
+    """
+
+    def __init__(self, door: ClientDoor) -> None:
+        self._door = door
+        self._last: tuple[TransactionId | None, Tx] = None, b""
+        self.handlers: dict[type, Callable[[Any], bool | None]] = {TransactionInfo: self._step}
+
+    def name_of(self, id: TransactionId) -> Tx:
+        """The name of a transaction.
+
+        Raises:
+            InvalidArgument: it is a branch that clients may not use.
+        """
+        if id is self._last[0]:
+            return self._last[1]
+        if isinstance(id, XATransactionId):
+            name = branch_tx(_xid(id))
+        else:
+            name = b"l" + str(id).encode("utf-8", "surrogatepass")
+        self._last = id, name
+        return name
+
+    def spoil(self, id: TransactionId, error: QuireError) -> None:
+        """Something in a transaction failed whose client does not wait for it: its commit is to fail."""
+        with suppress(QuireError):  # it is none: its commit fails anyway
+            self._door.session.spoil(self.name_of(id), error)
+
+    def _step(self, info: TransactionInfo) -> bool:
+        session, token = self._door.session, self._door.token(info)
+        if info.type == TransactionType.RECOVER:
+            return session.call("recover", (), token)
+        try:
+            type = TransactionType(info.type)
+        except ValueError:
+            text = f"{info.type} is no step of a transaction: 0 to 7"
+            raise ProtocolViolation(text, command="TransactionInfo") from None
+        id = info.transaction_id
+        if id is None:
+            raise UnknownTransaction("the step of a transaction needs its id", transaction="")
+        name = self.name_of(id)
+        if type is TransactionType.BEGIN:
+            return session.begin(name, token)
+        step = _STEPS[type]
+        if isinstance(id, LocalTransactionId) and step not in _OF_LOCAL:
+            raise UnknownTransaction(f"{id} is a local transaction: it has no {type.name}", transaction=str(id)[:60])
+        return session.end(name, step, token)
+
+
+def response_of(result: Any) -> Response:
+    """The response to a step that has a result: what a prepare found, or the branches that are prepared."""
+    if isinstance(result, int):
+        return IntegerResponse(result=result)
+    return DataArrayResponse(data=[_transaction_id(xid_of(name)) for name in result])
+
+
+def is_xa(command: object) -> bool:
+    if not isinstance(command, TransactionInfo):
+        return False
+    return isinstance(command.transaction_id, XATransactionId) or command.type == TransactionType.RECOVER
+
+
+def _xid(id: XATransactionId) -> Xid:
+    """The name of a branch.
+
+    Raises:
+        InvalidArgument: a client may not use it.
+    """
+    if id.format_id == FORMAT:
+        text = f"the format id {FORMAT} is for transactions of the cluster itself"
+        raise InvalidArgument(text, argument="xid")
+    return Xid(id.format_id, id.global_transaction_id, id.branch_qualifier)
+
+
+def _transaction_id(xid: Xid) -> XATransactionId:
+    return XATransactionId(xid.format_id, xid.global_id, xid.branch_id)
+
 
 MAX_PREFETCH = 1_000_000
 """The most messages a consumer may ask to have in flight."""
@@ -106,23 +331,22 @@ class OpenWireConsumer:
     # Its parts.
 
     def part_added(self, part: Part, door: ClientDoor) -> None:
-        """It has a part more: something writes the messages of that."""
         id, destination = self.info.consumer_id, part.destination
         assert id is not None
         scope = next((a.scope for a in self.spec.addresses if a.name == destination.name), Scope.COMMON)
         shown = openwire_destination(destination.kind, destination.name, scope)
         if self.is_member:
             fresh = part.partition not in self._had
-            part.writer = MemberFrames(door, id, shown, cast("MemberPart", part), is_fresh=fresh)
+            part.writer = MemberFrames(door.format, door.frame, id, shown, cast("MemberPart", part), is_fresh=fresh)
             self._had.add(part.partition)
         elif destination.kind is DestinationKind.STREAM:
-            part.writer = StreamFrames(door, id, shown, None)
+            part.writer = StreamFrames(door.format, door.frame, id, shown, None)
         else:
-            part.writer = DispatchFrames(door, id, shown, None if part.consumer.only_part is part else part.number)
+            number = None if part.consumer.only_part is part else part.number
+            part.writer = DispatchFrames(door.format, door.frame, id, shown, number)
         self._parts[part_of(part.number)] = part
 
     def part_gone(self, part: Part) -> None:
-        """It has a part less."""
         self._parts.pop(part_of(part.number), None)
 
     def place(self, number: int) -> tuple[Part | None, int]:
@@ -190,19 +414,16 @@ class OpenWireConsumers:
         door.look_at_session()
 
     def part_added(self, part: Part) -> None:
-        """A consumer has a part more."""
         if (consumer := self._by_text.get(part.consumer.spec.id)) is not None:
             consumer.part_added(part, self._door)
 
     def part_gone(self, part: Part) -> None:
-        """A consumer has a part less."""
         if (consumer := self._by_text.get(part.consumer.spec.id)) is not None:
             consumer.part_gone(part)
 
     # Their messages.
 
     def _control(self, control: ConsumerControl) -> None:
-        """A consumer changes its prefetch."""
         consumer = self._find(control.consumer_id)
         if consumer is not None and not (control.close or control.flush or control.start or control.stop):
             prefetch = min(max(control.prefetch, 0), MAX_PREFETCH)
@@ -313,7 +534,6 @@ class OpenWireConsumers:
     # They go.
 
     def remove(self, info: RemoveInfo, id: ConsumerId) -> bool:
-        """A consumer goes; nothing happens if it has gone already."""
         door = self._door
         consumer = self._by_id.get(id)
         if consumer is None:
@@ -345,7 +565,6 @@ class OpenWireConsumers:
             self._forget(consumer)
 
     def forget(self) -> None:
-        """The connection is over."""
         self._by_id.clear()
         self._by_text.clear()
 
@@ -420,14 +639,12 @@ def _membership(info: ConsumerInfo) -> Membership:
 
 
 def _check_pulls(addresses: tuple[Address, ...]) -> None:
-    """See that a consumer of some destinations may ask for messages."""
     if len(addresses) > 1 or Pattern(addresses[0].name).is_wildcard:
         text = "a consumer of several destinations cannot pull: give it a prefetch of 1 or more"
         raise InvalidArgument(text, argument="prefetch")
 
 
 def _check_single(info: ConsumerInfo, addresses: tuple[Address, ...]) -> None:
-    """See that what is asked for makes sense with these destinations."""
     kinds = {address.kind for address in addresses}
     wrong = ""
     if DestinationKind.STREAM in kinds:

@@ -78,7 +78,6 @@ def text_of(destination: ActiveMQDestination) -> str:
 
 
 def openwire_destination(kind: DestinationKind, name: str, scope: Scope = Scope.COMMON) -> ActiveMQDestination:
-    """A destination of the core."""
     if kind is DestinationKind.STREAM:
         return ActiveMQTopic(f"{STREAM}{name}")
     return _CLASSES.get((kind, scope), ActiveMQTopic)(name)

@@ -7,21 +7,29 @@ to a verb as the token, so that the client gets it when the verb is done.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 from quire import __version__
 from quire.broker.broker import Broker
+from quire.broker.routing.addresses import Address, Scope
+from quire.broker.schedule import Timing
+from quire.broker.streams.stream import PARTITION
 from quire.cluster.cluster_map import ClusterMap
+from quire.destination import DestinationKind
 from quire.errors import (
     ConnectionTimeout,
+    InvalidArgument,
+    InvalidDestination,
     InvalidHeader,
+    LimitExceeded,
     ProtocolViolation,
     QuireError,
     ShardMoved,
     UnknownMessage,
 )
 from quire.message import Message as Stored
+from quire.message import with_headers
 from quire.protocols.openwire.codec import BATCH, Decoder, Encoder
 from quire.protocols.openwire.commands import (
     BrokerInfo,
@@ -30,11 +38,18 @@ from quire.protocols.openwire.commands import (
     ConnectionErrorCommand,
     ConnectionInfo,
     ConsumerControl,
+    DestinationInfo,
+    DestinationOperation,
     ExceptionResponse,
+    FlushCommand,
     KeepAliveInfo,
     MessageAck,
     MessagePull,
+    ProducerAck,
+    ProducerInfo,
     RemoveInfo,
+    RemoveSubscriptionInfo,
+    SessionInfo,
     ShutdownInfo,
     TransactionInfo,
     WireFormatInfo,
@@ -42,19 +57,311 @@ from quire.protocols.openwire.commands import (
 from quire.protocols.openwire.messages import Message
 from quire.protocols.openwire.negotiation import WireFormat, format_of, info_of, properties_of
 from quire.protocols.openwire.plain_frames import PlainAck, PlainMessage
-from quire.protocols.openwire.structures import BrokerId, ProducerId, Throwable
-from quire.server.connected_door import OUTPUT_LIMIT, MakesSession
-from quire.server.connection import Connection
-from quire.server.heart_beat import HeartBeat
-from quire.server.openwire.client_door import Answer, ClientDoor, answered_by
-from quire.server.openwire.connection_commands import ConnectionCommands
-from quire.server.openwire.openwire_consumers import OpenWireConsumers
-from quire.server.openwire.openwire_destinations import JAVAX, package_for, throwable
-from quire.server.openwire.openwire_sends import OpenWireSends
-from quire.server.openwire.openwire_transactions import OpenWireTransactions, is_xa, response_of
-from quire.server.protocol_doors import ProtocolDoors
-from quire.sessions.base import Consumer, Leaving, LeavingKind, Opening, Part, Session, Token
+from quire.protocols.openwire.structures import (
+    ActiveMQDestination,
+    ActiveMQTopic,
+    BrokerId,
+    ConnectionId,
+    ConsumerId,
+    ProducerId,
+    SessionId,
+    Throwable,
+)
+from quire.server.connection import OUTPUT_LIMIT, Connection, HeartBeat, MakesSession, ProtocolDoors
+from quire.server.openwire.message_content import content_of, plain_content
+from quire.server.openwire.openwire_consumers import (
+    Answer,
+    ClientDoor,
+    OpenWireConsumers,
+    OpenWireTransactions,
+    answered_by,
+    is_xa,
+    response_of,
+    response_to,
+)
+from quire.server.openwire.openwire_destinations import (
+    JAVAX,
+    STREAM,
+    addresses_of,
+    package_for,
+    stream_option,
+    text_of,
+    throwable,
+)
+from quire.sessions.base import Consumer, Leaving, LeavingKind, Opening, Part, Route, Sending, Session, Token, Traits
 from quire.sessions.rights import Gate
+
+MAX_OBJECTS = 10_000
+"""How many sessions, and how many producers, a connection may have."""
+
+
+class Producer(NamedTuple):
+    """A producer: where it sends if it says so, and how many bytes it sends ahead of their confirmation."""
+
+    address: Address | None
+    window: int
+
+
+class ConnectionCommands:
+    """The commands of one connection that are about neither messages, consumers nor transactions.
+
+    Attributes:
+        handlers: what does each of them.
+    """
+
+    def __init__(self, door: ClientDoor, consumers: OpenWireConsumers) -> None:
+        self._door = door
+        self._consumers = consumers
+        self._producers: dict[ProducerId, Producer] = {}
+        self._sessions: set[SessionId] = set()
+        self.handlers: dict[type, Callable[[Any], bool | None]] = {
+            ConnectionControl: self._control, FlushCommand: door.answer_in_order,
+            SessionInfo: self._add_session, ProducerInfo: self._add_producer, DestinationInfo: self._change_destination,
+            RemoveInfo: self._remove, RemoveSubscriptionInfo: self._remove_subscription,
+        }  # fmt: skip
+
+    def _control(self, command: ConnectionControl) -> None:
+        self._door.is_fault_tolerant = self._door.is_fault_tolerant or command.fault_tolerant
+        self._door.answer_in_order(command)
+
+    # Sessions and producers.
+
+    def _add_session(self, info: SessionInfo) -> None:
+        if info.session_id is None:
+            raise ProtocolViolation("a session needs an id", command="SessionInfo")
+        self._check_room(len(self._sessions), "sessions")
+        self._sessions.add(info.session_id)
+        self._door.answer_at_once(info)
+
+    def _add_producer(self, info: ProducerInfo) -> bool:
+        door = self._door
+        if info.producer_id is None:
+            raise ProtocolViolation("a producer needs an id", command="ProducerInfo")
+        if info.producer_id in self._producers:  # a failover client repeats it
+            door.answer_at_once(info)
+            return True
+        self._check_room(len(self._producers), "producers")
+        addresses = () if info.destination is None else addresses_of(info.destination)
+        address = addresses[0] if len(addresses) == 1 else None
+        if address is None:
+            door.answer_at_once(info)
+        elif not door.session.call("producer", (str(info.producer_id), address, True), door.token(info)):
+            return False
+        self._producers[info.producer_id] = Producer(address, info.window_size)
+        return True
+
+    def _check_room(self, count: int, what: str) -> None:
+        if count >= MAX_OBJECTS:
+            raise LimitExceeded(f"{MAX_OBJECTS} {what} are the limit of a connection", limit=MAX_OBJECTS)
+
+    def window(self, id: ProducerId) -> int:
+        producer = self._producers.get(id)
+        return 0 if producer is None else producer.window
+
+    def _remove_producer(self, id: ProducerId) -> bool:
+        producer = self._producers.get(id)
+        if producer is None:
+            return True
+        address, session = producer.address, self._door.session
+        if address is not None and not session.call("producer", (str(id), address, False)):
+            return False
+        del self._producers[id]
+        return True
+
+    # Destinations.
+
+    def _change_destination(self, info: DestinationInfo) -> bool:
+        door = self._door
+        if info.destination is None:
+            raise ProtocolViolation("DestinationInfo needs a destination", command="DestinationInfo")
+        addresses, is_new = addresses_of(info.destination), info.operation_type == DestinationOperation.ADD
+        temporary = [address for address in addresses if address.scope is Scope.REMOTE]
+        common = tuple(address for address in addresses if address.scope is not Scope.REMOTE)
+        if not is_new and info.operation_type == DestinationOperation.REMOVE and common:
+            if not door.session.call("delete", (common,), None if temporary else door.token(info)):
+                return False
+        elif is_new:
+            for address in common:
+                last = address is common[-1] and not temporary
+                door.session.call("create", (address,), door.token(info) if last else None)
+        for address in temporary:
+            token = door.token(info) if address is temporary[-1] else None
+            self._check_own(address.name)
+            if is_new:
+                door.session.temporary(address.kind, address.name, token)
+            else:
+                door.session.call("drop-temporary", (address,), token)
+        door.look_at_session()
+        return True
+
+    def _check_own(self, name: str) -> None:
+        if not name.startswith(f"{self._door.connection_id}:"):
+            text = f"the temporary destination {name[:60]!r} does not belong to this connection"
+            raise InvalidDestination(text, destination=name[:60])
+
+    # Stored subscriptions.
+
+    def _remove_subscription(self, info: RemoveSubscriptionInfo) -> bool:
+        session = self._door.session
+        client, name = info.client_id or session.client_id or "", info.subscription_name or ""
+        if name.startswith(STREAM):
+            return self._remove_group(info, name)
+        return session.call("remove-durable", (client, name, STREAM), self._door.token(info))
+
+    def _remove_group(self, info: RemoveSubscriptionInfo, written: str) -> bool:
+        """Remove a consumer group that is written as ``stream://orders?group=billing``."""
+        addresses, group = addresses_of(ActiveMQTopic(written)), stream_option(written, "group")
+        if group is None or len(addresses) > 1:
+            text = f"{written[:100]!r} is no group of a stream: write {STREAM}NAME?group=GROUP"
+            raise InvalidArgument(text, argument="subscription_name")
+        return self._door.session.call("remove-group", (addresses[0].name, group), self._door.token(info))
+
+    # The end of any of them.
+
+    def _remove(self, info: RemoveInfo) -> bool:
+        id, door = info.object_id, self._door
+        if isinstance(id, ConsumerId):
+            return self._consumers.remove(info, id)
+        if isinstance(id, ConnectionId) and door.connection_id and id.value == door.connection_id:
+            return door.remove_connection(info)
+        if isinstance(id, SessionId):
+            if not self._consumers.remove_of(id, info.last_delivered_sequence_id):
+                return False
+            self._sessions.discard(id)
+            producers = [known for known in self._producers if _is_of(known, id)]
+        else:
+            producers = [id] if isinstance(id, ProducerId) else []
+        if not all([self._remove_producer(producer) for producer in producers]):
+            return False
+        door.answer_in_order(info)
+        return True
+
+    def forget(self) -> None:
+        self._producers.clear()
+        self._sessions.clear()
+
+
+def _is_of(producer: ProducerId, session: SessionId) -> bool:
+    return (producer.connection_id, producer.session_id) == (session.connection_id, session.value)
+
+
+SCHEDULED = b"AMQ_SCHEDULED_"
+"""How the names of properties begin that say that a message is sent later."""
+
+ROUTES = 1000
+"""For how many destinations it is remembered how to send to them."""
+
+_PARTITION = PARTITION.encode()
+
+
+class Plan(NamedTuple):
+    """How to send to a destination.
+
+    Attributes:
+        has_stream: whether a stream is among it: there the time of a message is the broker's.
+    """
+
+    route: Route
+    has_stream: bool
+
+
+class OpenWireSends:
+    def __init__(self, door: ClientDoor, transactions: OpenWireTransactions) -> None:
+        self._door = door
+        self._transactions = transactions
+        self._plans: dict[ActiveMQDestination, Plan] = {}
+        self._producers: dict[ProducerId, str] = {}
+        self._version = -1  # of the session, when the first of the plans was made
+        self._has_sent = False
+
+    def use(self, version: int) -> None:
+        """If destinations have come or gone, or rules, or places, plan anew."""
+        if version != self._version:
+            self._plans.clear()
+            self._version = version
+
+    def take_sent(self) -> bool:
+        """Whether messages were given to targets since the last call that this process stores."""
+        sent, self._has_sent = self._has_sent, False
+        return sent
+
+    @property
+    def destinations(self) -> list[str]:
+        return [plan.route.text for plan in self._plans.values()]
+
+    def send(self, message: Message | PlainMessage, *, restricted: bool) -> bool:
+        """Take a message; False if it has to wait for room.
+
+        Args:
+            restricted: whether any send may have to wait now.
+        """
+        door, destination = self._door, message.destination
+        if type(message) is PlainMessage:
+            number, producer_id = message.number, message.producer_id
+        elif (id := message.message_id) is not None:  # type: ignore[union-attr]
+            number, producer_id = id.producer_sequence_id, id.producer_id or ProducerId()
+        else:
+            raise ProtocolViolation("a message needs a message id")
+        if destination is None:
+            raise ProtocolViolation("a message needs a destination")
+        route, has_stream = self._plans.get(destination) or self._plan(destination)
+        if has_stream:
+            message.timestamp = door.now_ms()
+        content = plain_content(message) if isinstance(message, PlainMessage) else content_of(message)
+        if user := door.user_id:
+            content = with_headers(content, {"JMSXUserID": user})
+        properties, transaction = message.marshalled_properties, message.transaction_id
+        if message.group_id is not None or (properties and (SCHEDULED in properties or _PARTITION in properties)):
+            route = self._special(route, message, content)
+        priority = min(max(message.priority, 0), 9)
+        persistent = message.persistent if route.persistent is None else route.persistent
+        is_numbered = persistent and door.is_fault_tolerant
+        if route.is_plain and not restricted and transaction is None and not is_numbered:
+            route.target.send(content, message.expiration, priority, persistent)
+            self._has_sent = self._has_sent or route.stored
+            if (token := self._token(message)) is not None:
+                route.receipts.append(token)
+            return True
+        producer = (self._producers.get(producer_id) or self._numbered(producer_id)) if is_numbered else ""
+        how = Sending(message.expiration, priority, persistent, producer, number)
+        tx = None if transaction is None else self._transactions.name_of(transaction)
+        return door.session.accept(route, content, how, tx=tx, token=self._token(message))
+
+    def _token(self, message: Message | PlainMessage) -> bytes | None:
+        """What the producer hears when a message is durable; None if it does not wait."""
+        if message.response_required:
+            return response_to(message)
+        if message.producer_id is None or not (window := self._door.window(message.producer_id)):
+            return None
+        size = 1024 + len(message.marshalled_properties or b"") + len(message.content or b"")
+        return self._door.frame(ProducerAck(producer_id=message.producer_id, size=min(size, window)))
+
+    def _plan(self, destination: ActiveMQDestination) -> Plan:
+        if len(self._plans) >= ROUTES:
+            self._plans.clear()
+        has_stream = any([address.kind is DestinationKind.STREAM for address in addresses_of(destination)])
+        plan = Plan(self._door.session.route(text_of(destination)), has_stream)
+        self._plans[destination] = plan
+        return plan
+
+    def _special(self, route: Route, message: Message | PlainMessage, content: bytes) -> Route:
+        """The route of a message whose headers say more of its way than its destination."""
+        headers, properties = Stored(0, content).headers(), message.marshalled_properties or b""
+        timing = Timing.of(headers) if SCHEDULED in properties else None
+        partition, grouped = headers.get(PARTITION), message.group_id is not None
+        traits = Traits(grouped, timing, partition=partition, by_content=partition is None)
+        return self._door.session.route(route.text, traits)
+
+    def _numbered(self, producer: ProducerId) -> str:
+        """The text of the id of a producer whose repeated sends must be found."""
+        if len(self._producers) >= ROUTES:
+            self._producers.clear()
+        known = str(producer)
+        if "\0" in known:
+            raise InvalidHeader("the id of a producer has a NUL character", header="producer-id")
+        self._producers[producer] = known
+        return known
+
 
 GOODBYE_DELAY = 2.0
 """For how many seconds a connection whose client id was refused stays open, so that the client reads why (ActiveMQ)."""
@@ -119,21 +426,17 @@ class OpenWireDoor(ClientDoor):
 
     @property
     def protocol(self) -> str:
-        """What it speaks, with the version."""
         return f"openwire {self.format.version}"
 
     @property
     def sends_to(self) -> list[str]:
-        """The destinations it has sent to lately, as headers have them."""
         return self._sends.destinations
 
     @property
     def client_id(self) -> str | None:
-        """The name it gave itself; None for none."""
         return self.session.client_id if self._is_connected else None
 
     def window(self, id: ProducerId) -> int:
-        """How many bytes a producer sends ahead; 0 if it does not wait for ``ProducerAck``."""
         return self._commands.window(id)
 
     def _new_session(self) -> Session:
@@ -142,11 +445,9 @@ class OpenWireDoor(ClientDoor):
     # Input.
 
     def _next_input(self) -> list[Command]:
-        """The next commands of the decoder."""
         return self._decoder.next_commands()
 
     def _process(self, pieces: list[Command], end: float) -> None:
-        """Do what commands say."""
         core, consumers = self._core, self._consumers
         self._begin_input()
         try:
@@ -176,7 +477,6 @@ class OpenWireDoor(ClientDoor):
             self.look_at_session()
 
     def look_at_session(self) -> None:
-        """What is asked of the session once for many commands."""
         self._is_restricted = self.session.restricted
         self._sends.use(self.session.version)
 
@@ -186,7 +486,6 @@ class OpenWireDoor(ClientDoor):
             self.session.took_input(self._sends.take_sent())
 
     def receive(self, data: bytes) -> None:
-        """Take what came over the connection."""
         super().receive(data)
         while self._is_full and self.held and self._has_room:
             try:
@@ -200,7 +499,6 @@ class OpenWireDoor(ClientDoor):
 
     @property
     def _has_room(self) -> bool:
-        """Whether more may wait behind a send."""
         size = sum([len(command.content or b"") for command in self._waiting if isinstance(command, SENDS)])
         return len(self._waiting) <= MOST_WAITING and size <= MOST_WAITING_BYTES
 
@@ -225,7 +523,6 @@ class OpenWireDoor(ClientDoor):
         self._end_input()
 
     def go_on(self) -> None:
-        """Go on with the input that waited."""
         self._is_full = False
         super().go_on()
 
@@ -258,7 +555,6 @@ class OpenWireDoor(ClientDoor):
     # Answers.
 
     def confirmed(self, tokens: list[bytes]) -> None:
-        """Write responses."""
         if not self.is_closed:
             self.write(b"".join(tokens))
             if GOODBYE in tokens and any([token is GOODBYE for token in tokens]):
@@ -277,7 +573,6 @@ class OpenWireDoor(ClientDoor):
             self.write(token)
 
     def failed(self, token: Token | None, error: QuireError) -> None:
-        """A verb has failed: the client is told."""
         if self.is_closed:
             return
         if isinstance(token, Answer):
@@ -301,7 +596,6 @@ class OpenWireDoor(ClientDoor):
             self.report(error)
 
     def _refuse(self, command: Any, error: QuireError) -> None:
-        """Answer a command with an error."""
         thrown = throwable(error, self.package, xa=is_xa(command))
         self.send_command(ExceptionResponse(correlation_id=command.command_id, exception=thrown))
         if self.is_fault_tolerant and error.data.get("cause") == UnknownMessage.code:
@@ -312,7 +606,6 @@ class OpenWireDoor(ClientDoor):
     # Output.
 
     def deliver(self, part: Part, messages: list[Stored], first: bool) -> None:
-        """Write messages to a consumer."""
         frames = part.writer.frames(messages, is_first=first)
         if len(frames) < len(messages):
             step = partial(self._consumers.refused, part)
@@ -326,27 +619,22 @@ class OpenWireDoor(ClientDoor):
     # What the session tells of consumers.
 
     def part_added(self, part: Part) -> None:
-        """A consumer has a part more."""
         self._consumers.part_added(part)
 
     def part_gone(self, part: Part) -> None:
-        """A consumer has a part less."""
         self._consumers.part_gone(part)
 
     def pull_ended(self, consumer: Consumer, left: int) -> None:
-        """Say that a pull ended without a message."""
         if left:
             self._consumers.tell_nothing(consumer)
 
     def browse_ended(self, consumer: Consumer, damaged: int) -> None:
-        """Say that a browser was shown everything."""
         self._consumers.tell_nothing(consumer)
 
     def event(self, consumer: Consumer, name: str, headers: dict[str, str]) -> None:
         """Clients of OpenWire are told of no events."""
 
     def consumer_ended(self, consumer: Consumer, error: QuireError) -> None:
-        """End one consumer: the client closes it too."""
         self._consumers.ended(consumer, error)
 
     # A connection's life.
@@ -418,7 +706,7 @@ class OpenWireDoor(ClientDoor):
         self.send_command(ConnectionControl(connected_brokers=self._told))
 
     def _brokers(self) -> str:
-        scheme = "ssl" if self._connection.visitor.is_encrypted else "tcp"
+        scheme = "ssl" if self._connection.accepted.is_encrypted else "tcp"
         brokers = () if self._cluster is None else self._cluster.brokers
         return ",".join([f"{scheme}://{broker.openwire}" for broker in brokers])
 
@@ -444,7 +732,6 @@ class OpenWireDoor(ClientDoor):
             self._connection.close()
 
     def closed(self) -> None:
-        """The connection is gone, with or without a goodbye before."""
         super().closed()
         self._connect_timer.cancel()
         self._forget_connection()
@@ -460,7 +747,6 @@ class OpenWireDoor(ClientDoor):
         return True
 
     def _forget_connection(self) -> None:
-        """The connection is over, and all that the door knows of it."""
         self._is_connected, self.connection_id = False, ""
         self._consumers.forget()
         self._commands.forget()
@@ -497,7 +783,6 @@ class OpenWireDoors(ProtocolDoors):
             cluster.listen(self._map_changed)
 
     def session(self, connection: Connection) -> OpenWireDoor:
-        """The door of a new connection."""
         door = OpenWireDoor(
             self._broker, self._gate, connection, self._format, self._greeting, self._makes_session, self._cluster
         )
@@ -509,5 +794,4 @@ class OpenWireDoors(ProtocolDoors):
             door.map_changed()
 
     def refusal(self, error: QuireError) -> bytes:
-        """What a connection is told that is refused."""
         return Encoder().encode(ConnectionErrorCommand(exception=throwable(error, JAVAX)))

@@ -2,15 +2,42 @@
 
 The hot path is ``receive``, ``_process``, ``deliver``, ``confirmed``, ``flush``. A SEND whose head was seen before
 costs one look into ``StompSends.routes``; an acknowledgement costs its share of a run. Everything else goes through the
-table of handlers.
+table of handlers. What the head of one SEND frame says of others that are like it, ``RoutePattern`` knows: a
+correlation id changes no route.
+
+In 1.2 the ``ack`` header of a MESSAGE is the message's sequence; ``-`` and the part's number follow from the second
+part of a connection on. In 1.0 and 1.1 messages are acknowledged by message id. The frames that stand for no message
+(the end of a browse, a pull in vain) have ``0`` for both; acknowledging them does nothing. An acknowledgement of a
+member's message that comes late is never an error: the message may have been taken from the member a moment ago. Its
+session counts it.
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from quire import __version__
 from quire.broker.broker import Broker
-from quire.errors import ConnectionTimeout, QuireError, TransactionRolledBack, UnknownTransaction
-from quire.message import Message
+from quire.broker.core.core import Core
+from quire.broker.core.subscription import AckMode
+from quire.broker.routing.addresses import read_destination
+from quire.broker.routing.route import NOT_STORED, read_priority, read_producer, whole_number
+from quire.broker.routing.temporary import REPLY_TO
+from quire.broker.schedule import CRON, DELAY, PERIOD, Timing
+from quire.broker.streams.groups.group_partition import RETRIES, RETRY_LANE
+from quire.broker.streams.groups.retries import LEVELS_MS, level_ms
+from quire.broker.streams.stream import PARTITION
+from quire.destination import Destination, DestinationKind
+from quire.errors import (
+    ConnectionTimeout,
+    InvalidHeader,
+    QuireError,
+    TransactionRolledBack,
+    UnknownMessage,
+    UnknownTransaction,
+)
+from quire.message import Message, escape, header_lines, unescape
 from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits
 from quire.protocols.stomp.frames import (
     AckRun,
@@ -23,28 +50,492 @@ from quire.protocols.stomp.frames import (
     negotiate,
 )
 from quire.protocols.stomp.heads import State, check_required, next_state
-from quire.server.connected_door import OUTPUT_LIMIT, ConnectedDoor, MakesSession
-from quire.server.connection import Connection
-from quire.server.heart_beat import HeartBeat
-from quire.server.protocol_doors import ProtocolDoors
-from quire.server.stomp.stomp_acks import StompAcks, read_rejection
-from quire.server.stomp.stomp_frames import MessageIds, OwnTemporaries
-from quire.server.stomp.stomp_sends import StompSends
-from quire.server.stomp.stomp_subscribe import PULL, StompConsumers
+from quire.server.connection import OUTPUT_LIMIT, ConnectedDoor, Connection, HeartBeat, MakesSession, ProtocolDoors
+from quire.server.stomp.stomp_consumers import (
+    NO_MESSAGE,
+    PULL,
+    MessageIds,
+    OwnTemporaries,
+    StompConsumers,
+    is_of_member,
+)
 from quire.sessions.base import (
     ACCEPTED,
+    PLAIN,
     Consumer,
+    ConsumerKind,
+    Handle,
+    Handles,
     Leaving,
     LeavingKind,
     Opening,
     Part,
+    Route,
+    Sending,
     Session,
+    Settlement,
     SettlementKind,
     Step,
+    These,
     Token,
+    Traits,
     Tx,
+    UpTo,
+    What,
 )
 from quire.sessions.rights import Gate
+from quire.units import MAX_DIGITS, parse_number
+
+MAX_DELAY = 365 * 86_400_000
+"""The longest delay a client may ask for, in milliseconds."""
+
+MAX_EXTENSION = 7 * 86_400_000
+"""By how much a lease may be extended at once, in milliseconds."""
+
+DEAD_LETTER = -1
+"""The delay level that makes a dead letter at once (RocketMQ's)."""
+
+_OLD_PREFIX = re.compile(rb"s\d{1,4}~")  # of ids that a cluster has given out before it named messages alike everywhere
+
+
+class AckId(NamedTuple):
+    handle: Handle
+    subscription: str
+
+
+def read_ack_id(id: bytes) -> AckId | None:
+    """Read the id of an acknowledgement, as it stands in frames; None if it is not one of a member's message."""
+    if prefix := _OLD_PREFIX.match(id):
+        id = id[prefix.end() :]
+    head, dash, subscription = id.partition(b"-")
+    parts = head.split(b".")
+    if len(parts) != 3 or not dash:
+        return None
+    offset, partition, epoch = parts
+    is_retry = partition == RETRY_LANE.encode()
+    numbers = (offset, b"0" if is_retry else partition, epoch)
+    if not all([text.isdigit() and len(text) < 19 for text in numbers]):
+        return None
+    handle = Handle(int(offset), int(offset), RETRIES if is_retry else int(partition), int(epoch))
+    return AckId(handle, unescape(subscription).decode("utf-8", "replace"))
+
+
+def read_rejection(headers: Mapping[str, str]) -> Settlement:
+    """What a NACK frame asks for.
+
+    Raises:
+        InvalidHeader: a value cannot be read.
+    """
+    if "extend" in headers:
+        return Settlement(SettlementKind.EXTEND, whole_number(headers, "extend", 0, 1000, MAX_EXTENSION))
+    level = whole_number(headers, "delay-level", 0, DEAD_LETTER, len(LEVELS_MS))
+    if level > 0:
+        return Settlement(SettlementKind.REJECTED, level_ms(level), "rejected by the consumer")
+    delay = whole_number(headers, "redelivery-delay", -1, 0, MAX_DELAY)
+    kind = SettlementKind.DEAD if level == DEAD_LETTER else SettlementKind.REJECTED
+    return Settlement(kind, None if delay < 0 else delay, "rejected by the consumer")
+
+
+class StompAcks:
+    def __init__(self, session: Session, version: Version, consumers: StompConsumers, message_ids: MessageIds) -> None:
+        self._session = session
+        self._version = version
+        self._consumers = consumers
+        self._message_ids = message_ids
+        self._indexed: set[int] = set()
+
+    # Runs, in 1.2.
+
+    def acknowledge_run(self, ids: list[bytes]) -> None:
+        """A run of ACK frames: nearly all there are. An id that is unknown is an error when the others are done."""
+        if b"." in ids[0]:
+            ids = self._acknowledge_members(ids)
+        parts = self._session.parts
+        only = parts.get(0) if len(parts) == 1 else None
+        if only is None or not only.writer.takes_runs:
+            self._acknowledge_each(ids)
+            return
+        try:
+            sequences = [int(id) for id in ids]
+        except ValueError:
+            self._acknowledge_each(ids)
+            return
+        if left := only.acknowledge(sequences):
+            self._acknowledge_each([b"%d" % sequence for sequence in left])
+
+    def _acknowledge_each(self, ids: list[bytes]) -> None:
+        """Acknowledge some of several parts; the first that is unknown is told when all others are done."""
+        unknown: UnknownMessage | None = None
+        for id in self._acknowledge_at_once(ids):
+            try:
+                self._by_ack_id(unescape(id).decode(), ACCEPTED, None, None)
+            except UnknownMessage as error:
+                unknown = unknown or error
+        if unknown is not None:
+            raise unknown
+
+    def _acknowledge_at_once(self, ids: list[bytes]) -> list[bytes]:
+        """Acknowledge the messages of each part at once; the ids that have to be looked at one by one."""
+        runs: dict[bytes, tuple[Part | None, list[int]]] = {}
+        others: list[bytes] = []
+        for id in ids:
+            sequence, _, number = id.partition(b"-")
+            run = runs.get(number)
+            if run is None:
+                run = runs[number] = self._numbered(number or b"0"), []
+            if run[0] is None or not (sequence.isdigit() and len(sequence) < MAX_DIGITS):
+                others.append(id)
+            else:
+                run[1].append(int(sequence))
+        for part, sequences in runs.values():
+            if part is not None and sequences:
+                end = b"-%d" % part.number if part.number else b""
+                others += [b"%d%b" % (sequence, end) for sequence in part.acknowledge(sequences)]
+        return others
+
+    def _numbered(self, text: bytes) -> Part | None:
+        part = self._session.parts.get(int(text)) if text.isdigit() and len(text) < MAX_DIGITS else None
+        return part if part is not None and part.writer.takes_runs else None
+
+    def _acknowledge_members(self, ids: list[bytes]) -> list[bytes]:
+        """Acknowledge what ids of members are about, those of one partition together; the other ids."""
+        others: list[bytes] = []
+        known: dict[bytes, tuple[Part, list[int]] | None] = {}
+        for id in ids:
+            offset, _, rest = id.partition(b".")
+            if rest not in known:
+                known[rest] = self._run_of(id)
+            run = known[rest]
+            if run is None or not offset.isdigit() or len(offset) > 18:
+                others.append(id)
+            else:
+                run[1].append(int(offset))
+        late = [(run[0], offset) for run in known.values() if run is not None for offset in run[0].acknowledge(run[1])]
+        for part, sequence in late:  # one by one: each of a message that is named twice counts
+            self._session.settle(Handles(part.consumer, [_handle(part, sequence)]), ACCEPTED)
+        return others
+
+    def _run_of(self, id: bytes) -> tuple[Part, list[int]] | None:
+        """Where a run of acknowledgements begins; None if each one of it has to be looked at."""
+        ack_id = read_ack_id(id)
+        member = None if ack_id is None else self._consumers.member(ack_id.subscription)
+        part = None if ack_id is None or member is None else member.parts.get(ack_id.handle.partition)
+        if ack_id is None or part is None or part.epoch != ack_id.handle.epoch:
+            return None
+        return (part, []) if part.consumer.spec.ack is AckMode.INDIVIDUAL else None
+
+    # Single frames.
+
+    def settle(self, head: Head, how: Settlement, tx: Tx | None, receipt: bytes | None) -> bool:
+        """An ACK or NACK frame. False if it has to wait."""
+        headers = head.headers
+        if self._version is Version.V1_2:
+            return self._by_ack_id(headers["id"], how, tx, receipt)
+        id, subscription = headers["message-id"], headers.get("subscription")
+        if id == NO_MESSAGE:
+            return self._nothing(receipt)
+        given = self._message_ids.find(id, subscription)
+        if given is None:
+            self._enter_held()
+            given = self._message_ids.find(id, subscription)
+        if given is not None:
+            return self._one(*given, id, how, tx, receipt)
+        if not self._is_stale(subscription):
+            raise _unknown_message(id)
+        return self._nothing(receipt)
+
+    def _by_ack_id(self, id: str, how: Settlement, tx: Tx | None, receipt: bytes | None) -> bool:
+        if id == NO_MESSAGE:
+            return self._nothing(receipt)
+        if (ack_id := read_ack_id(escape(id.encode()))) is not None:
+            member = self._consumers.member(ack_id.subscription)
+            if member is None:
+                return self._nothing(receipt)
+            return self._session.settle(Handles(member.consumer, [ack_id.handle]), how, tx=tx, token=receipt)
+        first, _, second = id.partition("-")
+        sequence, number = parse_number(first), parse_number(second or "0")
+        part = None if number is None else self._session.parts.get(number)
+        if sequence is None or part is None or is_of_member(part.consumer.spec):
+            raise _unknown_message(id)
+        return self._one(part, sequence, id, how, tx, receipt)
+
+    def _one(
+        self, part: Part, sequence: int, id: str, how: Settlement, tx: Tx | None, receipt: bytes | None
+    ) -> bool:  # fmt: skip
+        """One message, or in ``client`` mode all up to it."""
+        consumer = part.consumer
+        if how is not ACCEPTED and consumer.spec.kind is ConsumerKind.BROWSER:
+            text = "a browser's messages cannot be rejected: they are still in their queue"
+            raise InvalidHeader(text, header="id")
+        what: What = These(part, [sequence])
+        if is_of_member(consumer.spec):
+            what = Handles(consumer, [_handle(part, sequence)])
+        elif consumer.spec.ack is AckMode.CLIENT:
+            what = UpTo(part, None, sequence)
+        try:
+            return self._session.settle(what, how, tx=tx, token=receipt)
+        except UnknownMessage as error:
+            raise _unknown_message(id) from error
+
+    def _nothing(self, receipt: bytes | None) -> bool:
+        if receipt is not None:
+            self._session.confirm(receipt)
+        return True
+
+    # Members in 1.0 and 1.1.
+
+    def _enter_held(self) -> None:
+        """Enter what members had before they came back: nothing of it was delivered on this connection."""
+        parts = [part for member in self._consumers.members() for part in member.parts.values()]
+        new = [part for part in parts if part.number not in self._indexed]
+        self._indexed = {part.number for part in parts}
+        for part in new:
+            self._message_ids.note(part, list(part.in_flight.values()))
+
+    def _is_stale(self, subscription: str | None) -> bool:
+        """Whether a message id that is not known may be one that a member had long ago; if so, that is counted."""
+        for member in self._consumers.members():
+            if subscription in (None, member.spec.id):
+                part = next(iter(member.parts.values()), None)
+                if part is not None:  # what it never had, it does not have any more
+                    self._session.settle(Handles(member.consumer, [_handle(part, 0)]), ACCEPTED)
+                return True
+        return False
+
+
+def _handle(part: Part, sequence: int) -> Handle:
+    assert part.partition is not None
+    return Handle(sequence, sequence, part.partition, part.epoch)
+
+
+def _unknown_message(id: str) -> UnknownMessage:
+    return UnknownMessage(f"{id[:60]!r} is not in flight on this connection: acknowledge a message once", id=id[:60])
+
+
+MAX_ROUTES = 128
+"""How many routes are kept: more than the decoder keeps heads, so that none is kept in vain."""
+
+MAX_KNOWN = 10_000
+"""Of how many destinations it is kept where messages to them go, if their heads are like others."""
+
+USER_ID = "JMSXUserID"
+"""The header that says which user has sent a message."""
+
+_STREAM = "/stream/"
+_EXPIRES = b"expires:"
+_MOST_DIGITS = 18
+
+_COMMON = (b"destination:/queue/", b"destination:/topic/")
+"""How the lines begin of destinations that mean the same in all connections."""
+
+_FIXED = frozenset(name.encode() for name in NOT_STORED | {"persistent", REPLY_TO, DELAY, PERIOD, CRON})
+"""Headers with another value of which a message is sent in another way; all others are only kept with it."""
+
+
+class SendRoute:
+    """The head of a SEND frame, understood once.
+
+    Attributes:
+        route: where its messages go.
+        target, receipts, stored: the route's.
+        lines: the header lines that are stored, and the empty line.
+        expiration, priority, persistent: as ``Target.send`` takes them.
+        how: the same for the session.
+    """
+
+    __slots__ = ("expiration", "how", "lines", "persistent", "priority", "receipts", "route", "stored", "target")
+
+    def __init__(self, route: Route, headers: Mapping[str, str], temporaries: OwnTemporaries) -> None:
+        stored = {name: value for name, value in headers.items() if name not in NOT_STORED}
+        if REPLY_TO in stored:
+            stored[REPLY_TO] = temporaries.remote_reply_to(stored[REPLY_TO])
+        persistent = headers.get("persistent", "true").strip().lower() != "false"
+        producer, number = read_producer(headers)
+        self.route = route
+        self.target = route.target
+        self.receipts = route.receipts
+        self.stored = route.stored
+        self.lines = header_lines(stored) + b"\n"
+        self.expiration = whole_number(headers, "expires", 0, 0, 1 << 62)
+        self.priority = read_priority(headers)
+        self.persistent = persistent if route.persistent is None else route.persistent
+        self.how = Sending(self.expiration, self.priority, self.persistent, producer or "", number)
+
+
+class StompSends:
+    """The SEND frames of a client.
+
+    Attributes:
+        routes: of plain messages, by heads that were seen before.
+        destinations: where it has sent to lately, for operators.
+        version: the session's, when the first of the routes was found.
+    """
+
+    def __init__(self, core: Core, session: Session, temporaries: OwnTemporaries, user_id: str) -> None:
+        self.routes: dict[Head, SendRoute] = {}
+        self.destinations: dict[str, None] = {}
+        self.version = session.version
+        self._core = core
+        self._session = session
+        self._temporaries = temporaries
+        self._user_id = user_id
+        self._patterns: dict[Head | None, RoutePattern | None] = {}
+        self._known: dict[str, Route] = {}
+
+    def forget(self) -> None:
+        """Forget all routes: destinations have come or gone since they were found, or there are too many."""
+        self.routes.clear()
+        self._patterns.clear()
+        self._known.clear()
+        self.version = self._session.version
+
+    def send(self, head: Head, body: bytes | bytearray, tx: Tx | None, receipt: bytes | None) -> bool:
+        """A SEND whose head was not seen before, or that is more than a plain one. False if it has to wait."""
+        headers = {**head.headers, USER_ID: self._user_id} if self._user_id else head.headers
+        destination = self._temporaries.remote_text(headers["destination"])
+        traits = self._traits(destination, headers)
+        route = SendRoute(self._session.route(destination, traits), headers, self._temporaries)
+        if len(self.destinations) >= MAX_ROUTES:
+            self.destinations.clear()
+        self.destinations[destination] = None
+        if not self._accept(route, body, tx, receipt):
+            return False
+        if tx is None and route.route.is_plain and not route.how.producer:
+            if len(self.routes) >= MAX_ROUTES:
+                self.forget()
+            if head.base is None:
+                self.routes[head] = route
+            elif head.base not in self._patterns and headers is head.headers:
+                self._learn(head, route, traits)
+            if traits is PLAIN and destination is headers["destination"]:
+                self._know(destination, route.route)
+        return True
+
+    def send_again(self, route: SendRoute, body: bytes | bytearray, receipt: bytes | None) -> bool:
+        """A SEND whose head was seen before, while sends may have to wait. False if it has to."""
+        return self._accept(route, body, None, receipt)
+
+    def _accept(self, route: SendRoute, body: bytes | bytearray, tx: Tx | None, receipt: bytes | None) -> bool:
+        core = self._core
+        stamp = b"\ntimestamp:%d\n" % core.clock.now_ms()
+        content = b"".join((core.id_prefix, b"%d" % core.next_message_id(), stamp, route.lines, body))
+        return self._session.accept(route.route, content, route.how, tx=tx, token=receipt)
+
+    def _traits(self, destination: str, headers: Mapping[str, str]) -> Traits:
+        timing, grouped = Timing.of(headers), "JMSXGroupID" in headers
+        if not destination.startswith(_STREAM):
+            return Traits(grouped, timing) if grouped or timing is not None else PLAIN
+        addresses, _ = read_destination(destination)
+        policy = self._core.settings.policies.of(Destination(DestinationKind.STREAM, addresses[0].name))
+        key = headers.get(policy.partition_key_header)
+        return Traits(grouped, timing, key, headers.get(PARTITION), by_content=False)
+
+    def _learn(self, head: Head, route: SendRoute, traits: Traits) -> None:
+        """Others may come that are like a head, as it is like its base. The base may be one of another shard."""
+        if len(self._patterns) >= MAX_ROUTES:
+            self._patterns.clear()
+        is_simple = traits.timing is None and not route.route.text.startswith(_STREAM)
+        self._patterns[head.base] = RoutePattern(route, head) if is_simple else None
+
+    def _know(self, destination: str, route: Route) -> None:
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[destination] = route
+
+    def send_like(
+        self, head: Head, receipt: bytes | None, stamp: bytes, body: bytes | bytearray
+    ) -> Route | None:  # fmt: skip
+        """A SEND whose head is like another one: where it went; None if it has to be read in full."""
+        pattern = self._patterns.get(head.base)
+        if pattern is None:
+            return None
+        route = pattern.route_of(head, self._known)
+        lines, expiration = pattern.lines(head), pattern.expiration(head)
+        if route is None or lines is None or expiration is None:
+            return None
+        core, usual = self._core, pattern.route
+        content = b"".join((core.id_prefix, b"%d" % core.next_message_id(), stamp, lines, body))
+        route.target.send(content, expiration, usual.priority, usual.persistent)
+        if receipt is not None:
+            route.receipts.append(receipt)
+        return route
+
+
+class RoutePattern:
+    """The route of a head, for heads that are like it (``Head.base``).
+
+    Attributes:
+        route: as given.
+    """
+
+    __slots__ = (
+        "_content", "_destination", "_destination_line", "_expires_at", "_fixed", "_fixed_lines", "_free", "_frees",
+        "_is_common", "route",
+    )  # fmt: skip
+
+    def __init__(self, route: SendRoute, head: Head) -> None:
+        self.route = route
+        stored = dict([line.partition(b":")[::2] for line in route.lines.split(b"\n")[:-2]])
+        fixed, free, content = [0], [], b""
+        self._expires_at = -1
+        for place, (name, _) in enumerate(head.fields, 1):
+            raw = escape(name.encode())
+            if raw == b"expires":
+                self._expires_at = place
+            elif raw == b"destination":
+                self._destination, self._destination_line = place, _line(name, head.headers[name])
+            elif raw in _FIXED:
+                fixed.append(place)
+                if raw in stored:
+                    content += (raw + b":" + stored[raw] + b"\n").replace(b"%", b"%%")
+            else:
+                free.append(place)
+                content += b"%s\n"
+        self._content, self._frees = content + b"\n", len(free)
+        self._free: Callable[[list[bytes]], Any] = itemgetter(*free) if free else lambda lines: ()
+        self._fixed = itemgetter(*fixed)
+        self._fixed_lines = self._fixed([b"SEND", *[_line(*field) for field in head.fields]])
+        self._is_common = self._destination_line.startswith(_COMMON) and "JMSXGroupID" not in head.headers
+
+    def route_of(self, head: Head, known: Mapping[str, Route]) -> Route | None:
+        """Where a message goes whose head is like the pattern's; None if that is not ``known``."""
+        line = head.lines[self._destination]
+        if line == self._destination_line:
+            return self.route.route
+        if not (self._is_common and line.startswith(_COMMON)) or b"," in line:
+            return None
+        return known.get(line[12:].decode())
+
+    def lines(self, head: Head) -> bytes | None:
+        """The header lines of a head that are stored, and the empty line; None if it may have another route."""
+        lines = head.lines
+        if self._fixed(lines) != self._fixed_lines:
+            return None
+        free = self._free(lines)
+        if self._frees > 1:
+            if b"".join(free).count(b":") != self._frees:
+                free = tuple([_escaped(line) for line in free])
+        elif self._frees and free.count(b":") != 1:
+            free = _escaped(free)
+        stored: bytes = self._content % free
+        return stored
+
+    def expiration(self, head: Head) -> int | None:
+        """When a message with a head that is like the pattern's expires; None if it cannot be told here."""
+        if self._expires_at < 0:
+            return 0
+        digits = head.lines[self._expires_at][len(_EXPIRES) :]
+        return int(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else None
+
+
+def _line(name: str, value: str) -> bytes:
+    return f"{name}:{value}".encode()
+
+
+def _escaped(line: bytes) -> bytes:
+    name, _, value = line.partition(b":")
+    return name + b":" + escape(value)
+
 
 MIN_HEART_BEAT = 1000
 """The shortest heart-beat interval the broker agrees to, in milliseconds."""
@@ -98,18 +589,15 @@ class StompDoor(ConnectedDoor):
 
     @property
     def protocol(self) -> str:
-        """What it speaks, with the version."""
         return f"stomp {self.version}"
 
     @property
     def sends_to(self) -> list[str]:
-        """The destinations it has sent to lately, as headers have them."""
         return list(self._sends.destinations) if self.is_logged_in else []
 
     # Input.
 
     def _next_input(self) -> list[Event]:
-        """The next events of the decoder."""
         return self._decoder.next_events()
 
     # Long, but without a call per frame that could be spared: the hottest code beside the decoder.
@@ -251,7 +739,6 @@ class StompDoor(ConnectedDoor):
     # What the session tells.
 
     def deliver(self, part: Part, messages: list[Message], first: bool) -> None:
-        """Write messages to a consumer."""
         self._output += part.writer.frames(messages, first)
         self._output_size += sum([message.size for message in messages])
         self._core.unwritten(self)
@@ -259,7 +746,6 @@ class StompDoor(ConnectedDoor):
             self.session.writable = False
 
     def confirmed(self, tokens: list[Token]) -> None:
-        """Write receipts."""
         if self.is_closed:
             return
         if isinstance(tokens[-1], _Goodbye):
@@ -281,11 +767,9 @@ class StompDoor(ConnectedDoor):
         self.fail(error, token or None)
 
     def part_added(self, part: Part) -> None:
-        """A consumer has a part more."""
         self._consumers.part_added(part)
 
     def part_gone(self, part: Part) -> None:
-        """A consumer has a part less."""
         self._consumers.part_gone(part)
 
     def pull_ended(self, consumer: Consumer, left: int) -> None:
@@ -293,7 +777,6 @@ class StompDoor(ConnectedDoor):
         self.write(self._consumers.pull_ended(consumer, left))
 
     def browse_ended(self, consumer: Consumer, damaged: int) -> None:
-        """Say that a browser has shown all."""
         self.write(self._consumers.browse_ended(consumer, damaged))
 
     def event(self, consumer: Consumer, name: str, headers: dict[str, str]) -> None:
@@ -344,14 +827,12 @@ class StompDoor(ConnectedDoor):
         return self.session.leave(leaving, _Goodbye(receipt or b""))
 
     def fail(self, error: QuireError, receipt: bytes | None = None) -> None:
-        """Tell the client what went wrong and close."""
         if not self.is_closed:
             error = _first_cause(error)
             self.write(error_frame(error, self.version, receipt))
             self.end(error.code)
 
     def closed(self) -> None:
-        """The connection is gone, with or without a DISCONNECT before."""
         super().closed()
         self._state = State.CLOSED
         self._connect_timer.cancel()
@@ -371,8 +852,6 @@ def _first_cause(error: QuireError) -> QuireError:
 
 
 class StompDoors(ProtocolDoors):
-    """The STOMP clients of a process."""
-
     name = "stomp"
 
     def __init__(self, broker: Broker, gate: Gate, session_of: MakesSession) -> None:
@@ -384,9 +863,7 @@ class StompDoors(ProtocolDoors):
         self._session_of = session_of
 
     def session(self, connection: Connection) -> StompDoor:
-        """The door of a new connection."""
         return StompDoor(self._broker, self._gate, connection, self._session_of)
 
     def refusal(self, error: QuireError) -> bytes:
-        """What a connection is told that is refused."""
         return error_frame(error, Version.V1_2, None)

@@ -15,8 +15,7 @@ from quire.cluster import cluster_map
 from quire.cluster.remote_session import RemotePart
 from quire.cluster.spread_consumer import SpreadPart
 from quire.message import Message
-from quire.server.cluster.verb_door import VerbDoor
-from quire.server.cluster.virtual_client import VirtualClient
+from quire.server.cluster.verb_door import VerbDoor, VirtualClient
 from quire.sessions.base import Consumer, Session, SubscribeSpec, Token
 from quire.testing.stepped_cluster import SteppedCluster, SteppedShard
 from tests.conformance.sessions.consuming import Consuming

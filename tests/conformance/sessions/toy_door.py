@@ -15,8 +15,7 @@ from quire.broker.broker import Broker
 from quire.broker.routing.addresses import read_destination
 from quire.errors import ProtocolViolation, QuireError, UnknownSubscription
 from quire.message import Message
-from quire.server.connected_door import OUTPUT_LIMIT, ConnectedDoor
-from quire.server.connection import Connection
+from quire.server.connection import OUTPUT_LIMIT, ConnectedDoor, Connection
 from quire.sessions.base import (
     ACCEPTED,
     Consumer,

@@ -15,8 +15,7 @@ from quire.cluster.verb_frames import Run
 from quire.cluster.virtual_connection import VirtualConnection
 from quire.server.cluster.cluster_session import ClusterSession
 from quire.server.cluster.kept_pins import KeptPins
-from quire.server.cluster.line_end import LineEnd
-from quire.server.cluster.outcomes import Outcomes
+from quire.server.cluster.shard_transactions import LineEnd, Outcomes
 from quire.sessions.base import Leaving, Settlement, These, Token, Tx, UpTo
 from tests.simulation.bug import Bugs, Method
 from tests.simulation.cluster.shard_database import ShardDatabase, ShardStore

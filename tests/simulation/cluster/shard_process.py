@@ -12,10 +12,10 @@ from quire.cluster.link import Link
 from quire.cluster.view import PinRow
 from quire.destination import Destination
 from quire.errors import BrokerStopping, QuireError
-from quire.server.client_transport import ClientTransport
 from quire.server.cluster.cluster_session import makes_cluster_session
 from quire.server.cluster.verb_door import VerbDoors
-from quire.server.entrance.visitor import Visitor
+from quire.server.connection import ClientTransport
+from quire.server.listener import Accepted
 from quire.server.stomp.stomp_door import StompDoors
 from quire.settings import Settings
 from tests.simulation.cluster.doors import telling
@@ -123,7 +123,7 @@ class ShardProcess:
 
     def accept(self) -> Link:
         """The link of a process that connects."""
-        return self.stepped.virtual_clients.link(Visitor(self.stepped.admission, "link", "127.0.0.1"))
+        return self.stepped.virtual_clients.link(Accepted(self.stepped.admission, "link", "127.0.0.1"))
 
     def connect_link(self, peer: Peer, link: Link) -> None:
         """Connect a link to another process."""

@@ -5,7 +5,7 @@ import pytest
 from quire.cursors.queue_cursor import PAGE_BYTES
 from quire.message import Message
 from quire.selectors import Selector
-from quire.server.connected_door import OUTPUT_LIMIT
+from quire.server.connection import OUTPUT_LIMIT
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore
 from quire.testing.stepped import SteppedBroker

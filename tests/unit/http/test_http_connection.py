@@ -13,8 +13,7 @@ from quire.clock import ManualClock
 from quire.http.answers import PIECE, Answer
 from quire.http.http_connection import LEAST_RATE, WRITE_LIMIT, HttpConnection, Upgrade
 from quire.scheduler import Scheduler
-from quire.server.entrance.admission import Admission
-from quire.server.entrance.visitor import Visitor
+from quire.server.listener import Accepted, Admission
 from quire.settings import HttpSettings, LimitSettings
 
 SETTINGS = HttpSettings(header_timeout=10, body_timeout=20, max_connections=2)
@@ -88,11 +87,14 @@ class Line:
         await Answer(self._answer)(scope, receive, send)
 
     def connect(self, upgrade: Upgrade | None = None) -> tuple[HttpConnection, Wire]:
-        wire, visitor = Wire(), None if upgrade is None else Visitor(Admission(LimitSettings()), "http", "127.0.0.1")
+        wire, accepted = (
+            Wire(),
+            None if upgrade is None else Accepted(Admission(LimitSettings()), "http", "127.0.0.1"),
+        )
         config = uvicorn.Config(self, lifespan="off", log_config=None)
         config.load()
         connection = HttpConnection(
-            SETTINGS, self.scheduler, visitor, upgrade, config=config, server_state=self.state, app_state={}
+            SETTINGS, self.scheduler, accepted, upgrade, config=config, server_state=self.state, app_state={}
         )  # fmt: skip
         connection.connection_made(wire)
         return connection, wire

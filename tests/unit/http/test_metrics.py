@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from quire.broker.transactions.decisions import Xid
 from quire.errors import StoreError, StoreFull
 from quire.message import MESSAGE_OVERHEAD
-from quire.server.backups import Backups
+from quire.server.background import Backups
 from quire.settings import BackupSettings
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, settings
@@ -310,7 +310,7 @@ def test_page_names_every_metric(api: Api, tmp_path: Path) -> None:
     rejected = {"member": received.json()["member"], "handles": [received.json()["messages"][0]["handle"]], "delay": 60}
     api.call("POST", "/streams/s/groups/blocked/reject", json=rejected)
     api.call("POST", "/queues/q/messages", json={"body": "b", "headers": {"AMQ_SCHEDULED_DELAY": "60000"}})
-    api.service.lobby.tls.ends_at = 1.0
+    api.service.acceptors.tls.ends_at = 1.0
     api.service.lock.until = 3.0
     text = api.call("GET", "/metrics", base="").text  # the parser would add what a counter's name lacks
     exported = set(re.findall(r"^((?:quire|process)_\w+)", text, re.MULTILINE))

@@ -12,7 +12,7 @@ from websockets.uri import parse_uri
 
 from quire.errors import ProtocolViolation
 from quire.http.app import Application
-from quire.server.entrance.visitor import Visitor
+from quire.server.listener import Accepted
 from quire.settings import HttpSettings
 from tests.unit.broker.harness import settings
 from tests.unit.http.conftest import Api
@@ -42,12 +42,12 @@ class Browser:
         if origin is not None:
             request.headers["Origin"] = origin
         headers = [(name.encode(), value.encode()) for name, value in request.headers.raw_items()]
-        visitor = Visitor(service.lobby.admission, "http", "127.0.0.1")
-        self.visitor = visitor
+        accepted = Accepted(service.acceptors.admission, "http", "127.0.0.1")
+        self.accepted = accepted
         made = h11.Request(method=b"GET", target=b"/stomp", headers=headers)
         self._client.send_request(request)
         self._client.data_to_send()
-        self.inside: Any = service_upgrade(api, made, self.wire, visitor)
+        self.inside: Any = service_upgrade(api, made, self.wire, accepted)
         self.read()
 
     def read(self) -> bytes:
@@ -67,19 +67,19 @@ class Browser:
         self.api.stepped.run()
 
 
-def service_upgrade(api: Api, request: h11.Request, wire: Peer, visitor: Visitor) -> asyncio.Protocol:
+def service_upgrade(api: Api, request: h11.Request, wire: Peer, accepted: Accepted) -> asyncio.Protocol:
     from quire.server.stomp.stomp_door import StompDoors
 
     api.service._stomp = StompDoors(api.stepped.broker, api.stepped.gate, api.stepped.session_of)
     application: Application = api.application
-    return application.upgrade(request, wire, visitor)
+    return application.upgrade(request, wire, accepted)
 
 
 def test_a_browser_speaks_stomp(api: Api) -> None:
     browser = Browser(api, origin=f"http://{HOST}")
     browser.send(CONNECT)
     assert browser.read().startswith(b"CONNECTED\nversion:1.2")
-    assert browser.visitor.door == "websocket"
+    assert browser.accepted.door == "websocket"
     browser.send(b"SUBSCRIBE\nid:1\ndestination:/queue/q\n\n\0SEND\ndestination:/queue/q\n\nbody\0", text=False)
     assert b"\n\nbody\0" in browser.read()
 

@@ -8,7 +8,7 @@ from quire.selectors import Selector
 from quire.selectors.message_selector import Compiler
 from quire.selectors.parser import parse
 from quire.selectors.values import Value
-from quire.server.openwire.property_lines import property_lines
+from quire.server.openwire.message_content import property_lines
 
 Lookup = Callable[[str], Value]
 """Gives the value of a header by its name; None if there is no such header."""

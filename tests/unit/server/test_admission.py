@@ -3,9 +3,8 @@
 import pytest
 
 from quire.errors import TooManyConnections
-from quire.server.entrance import admission as admissions
-from quire.server.entrance.admission import Admission
-from quire.server.entrance.visitor import Visitor
+from quire.server import listener as listener_module
+from quire.server.listener import Accepted, Admission
 from quire.settings import LimitSettings
 
 
@@ -16,11 +15,11 @@ class Line:
         self.admission = Admission(LimitSettings(**limits))
         self.begun: list[str] = []
 
-    def come(self, name: str, host: str = "a") -> Visitor:
-        visitor = Visitor(self.admission, "stomp", host)
-        self.admission.enter(visitor)
-        self.admission.agree(visitor, lambda: self.begun.append(name))
-        return visitor
+    def come(self, name: str, host: str = "a") -> Accepted:
+        accepted = Accepted(self.admission, "stomp", host)
+        self.admission.enter(accepted)
+        self.admission.agree(accepted, lambda: self.begun.append(name))
+        return accepted
 
 
 def test_a_connection_begins_at_once_if_few_are_before_their_login() -> None:
@@ -61,19 +60,19 @@ def test_a_connection_that_logs_in_anew_counts_to_its_last_user_only() -> None:
 
 def test_an_address_with_many_leaves_the_others_their_turn() -> None:
     line = Line(unauthenticated=10, unauthenticated_per_address=2)
-    visitors = [line.come(f"a{number}", "a") for number in range(5)]
+    all_accepted = [line.come(f"a{number}", "a") for number in range(5)]
     line.come("b", "b")
     assert line.begun == ["a0", "a1", "b"]
-    visitors[0].left()
+    all_accepted[0].left()
     assert line.begun == ["a0", "a1", "b", "a2"]
 
 
 def test_addresses_take_turns() -> None:
     line = Line(unauthenticated=1)
     names = [("a0", "a"), ("a1", "a"), ("a2", "a"), ("b", "b")]
-    visitors = {"first": line.come("first", "c")} | {name: line.come(name, host) for name, host in names}
+    all_accepted = {"first": line.come("first", "c")} | {name: line.come(name, host) for name, host in names}
     for _ in range(4):
-        visitors[line.begun[-1]].left()
+        all_accepted[line.begun[-1]].left()
     assert line.begun == ["first", "a0", "b", "a1", "a2"]
 
 
@@ -89,12 +88,12 @@ def test_one_that_waits_may_go() -> None:
 @pytest.mark.parametrize("limit", ["connections", "connections_per_address"])
 def test_too_many_are_refused(limit: str) -> None:
     line = Line(**{limit: 2})
-    visitor = line.come("1")
+    accepted = line.come("1")
     line.come("2")
     with pytest.raises(TooManyConnections, match=f"limits.{limit}"):
         line.come("3")
     assert line.admission.refused[limit] == 1
-    visitor.left()
+    accepted.left()
     line.come("4")
     assert line.admission.open == 2
 
@@ -136,16 +135,16 @@ def test_a_connection_of_http_may_become_one_of_a_user() -> None:
 
 
 def test_what_waits_has_a_limit_and_nothing_is_kept_of_what_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admissions, "MOST_WAITING", 2)
+    monkeypatch.setattr(listener_module, "MOST_WAITING", 2)
     line = Line(unauthenticated=1)
-    visitors = [line.come(str(number), f"host-{number}") for number in range(3)]
-    refused = Visitor(line.admission, "stomp", "a")
+    all_accepted = [line.come(str(number), f"host-{number}") for number in range(3)]
+    refused = Accepted(line.admission, "stomp", "a")
     line.admission.enter(refused)
     with pytest.raises(TooManyConnections, match="others to log in"):
         line.admission.agree(refused, lambda: None)
     refused.left()
-    for visitor in reversed(visitors):
-        visitor.left()
+    for accepted in reversed(all_accepted):
+        accepted.left()
     admission = line.admission
     assert (admission._addresses, admission._before_login, admission._users, admission._waiting) == ({}, {}, {}, {})
     assert (admission.open, admission.before_login, admission.waiting) == (0, 0, 0)
@@ -154,6 +153,6 @@ def test_what_waits_has_a_limit_and_nothing_is_kept_of_what_has_gone(monkeypatch
 def test_a_connection_without_tls_takes_no_turn() -> None:
     line = Line(unauthenticated=1, unauthenticated_per_address=1)
     for _ in range(3):
-        line.admission.enter(Visitor(line.admission, "stomp", "a"))
+        line.admission.enter(Accepted(line.admission, "stomp", "a"))
     line.come("1")
     assert (line.begun, line.admission.open, line.admission.before_login) == (["1"], 4, 1)

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from quire.server.background_thread import BackgroundThread
+from quire.server.background import BackgroundThread
 
 pytestmark = pytest.mark.timeout(20)
 

@@ -10,7 +10,7 @@ import pytest
 from quire.clock import ManualClock
 from quire.errors import InvalidSettings
 from quire.scheduler import Scheduler
-from quire.server.backups import Backups, next_time
+from quire.server.background import Backups, next_time
 from quire.settings import BackupSettings
 
 

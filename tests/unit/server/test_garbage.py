@@ -8,8 +8,8 @@ import pytest
 
 from quire.clock import ManualClock
 from quire.scheduler import Scheduler
-from quire.server import garbage
-from quire.server.garbage import PERIOD, GarbageCollection
+from quire.server import event_loop as event_loop_module
+from quire.server.event_loop import CHECK_PERIOD, GarbageCollection
 
 pytestmark = pytest.mark.slow  # it looks at all objects of the test run
 
@@ -35,7 +35,7 @@ class Rig:
         return weakref.ref(node)
 
     def later(self) -> None:
-        self.clock.advance(PERIOD)
+        self.clock.advance(CHECK_PERIOD)
         self.scheduler.run_due()
 
 
@@ -45,7 +45,7 @@ def rig() -> Iterator[Rig]:
     rig.collection.start()
     yield rig
     rig.collection.stop()
-    assert gc.get_threshold() != garbage.THRESHOLDS
+    assert gc.get_threshold() != event_loop_module.THRESHOLDS
     assert gc.get_freeze_count() == 0
     gc.freeze()  # as tests/conftest.py has it
 
@@ -81,14 +81,14 @@ def test_what_has_survived_is_not_looked_at_again(rig: Rig) -> None:
 
 
 def test_all_is_looked_at_once_a_minute_while_that_is_short(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "FEW", 10_000_000)
+    monkeypatch.setattr(event_loop_module, "FEW", 10_000_000)
     reference = rig.old_garbage()
     rig.later()
     assert reference() is None
 
 
 def test_or_when_much_has_ended(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage, "FEW", 0)
+    monkeypatch.setattr(event_loop_module, "FEW", 0)
     reference = rig.old_garbage()
     rig.ended = 3
     rig.later()

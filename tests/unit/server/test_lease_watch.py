@@ -5,11 +5,9 @@ from typing import cast
 
 import pytest
 
-from quire.server.client_transport import ClientTransport
-from quire.server.lease_watch import SEND_AWAY, LeaseWatch
-from quire.server.protocol_doors import ProtocolDoors
+from quire.server.connection import ClientTransport, ProtocolDoors
 from quire.server.stomp.stomp_door import StompDoors
-from quire.server.store_lock import StoreLock
+from quire.server.store_lock import SEND_AWAY, LeaseWatch, StoreLock
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled
 

@@ -8,8 +8,7 @@ import pytest
 from quire.protocols.stomp import heads
 from quire.security import Access, Credentials, Origin
 from quire.security.accounts import SavedState
-from quire.server.entrance.admission import Admission
-from quire.server.entrance.visitor import Visitor
+from quire.server.listener import Accepted, Admission
 from quire.settings import LimitSettings
 from quire.settings.users import read_rules
 from quire.testing.stepped import SteppedBroker, SteppedClient
@@ -268,8 +267,8 @@ def test_a_user_has_so_many_connections() -> None:
     outcomes = []
     for name in ("read", "read", "write"):
         client = SteppedClient(stepped, name)
-        client.connection.visitor = Visitor(admission, "stomp", "127.0.0.1")
-        admission.enter(client.connection.visitor)
+        client.connection.accepted = Accepted(admission, "stomp", "127.0.0.1")
+        admission.enter(client.connection.accepted)
         client.frame("CONNECT", {"accept-version": "1.2", "host": "/", "login": name, "passcode": secrets[name]})
         stepped.run()
         client.session.flush()
@@ -289,7 +288,7 @@ def test_a_certificate_is_a_login() -> None:
 
     stepped.gate.log_in = watched  # type: ignore[method-assign]
     client = SteppedClient(stepped, "client")
-    client.connection.visitor.certificate = "CN=alice"
+    client.connection.accepted.certificate = "CN=alice"
     client.frame("CONNECT", {"accept-version": "1.2", "host": "/"})
     assert shown == [Credentials(certificate="CN=alice")]
     assert client.errors() == ["not-authenticated"]

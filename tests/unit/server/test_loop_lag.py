@@ -1,6 +1,6 @@
 """How late the event loop is, and for how long that is told."""
 
-from quire.server.loop_lag import PERIOD, LoopLag
+from quire.server.event_loop import PERIOD, LoopLag
 
 
 def test_the_largest_lag_is_told_for_one_to_two_periods() -> None:

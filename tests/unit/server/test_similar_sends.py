@@ -7,7 +7,7 @@ import pytest
 from quire.protocols.stomp import heads as heads_module
 from quire.protocols.stomp.frames import Head, Version
 from quire.protocols.stomp.heads import parse_head
-from quire.server.stomp.stomp_sends import SendRoute
+from quire.server.stomp.stomp_door import SendRoute
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer
 
@@ -26,7 +26,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return SendRoute(*arguments)
 
     monkeypatch.setattr("quire.protocols.stomp.decoder.parse_head", parse)
-    monkeypatch.setattr("quire.server.stomp.stomp_sends.SendRoute", route)
+    monkeypatch.setattr("quire.server.stomp.stomp_door.SendRoute", route)
     return calls
 
 

@@ -128,7 +128,7 @@ def test_headers_that_mean_nothing_for_a_queue_are_passed_over() -> None:
 
 
 def test_a_connection_has_a_limited_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.stomp.stomp_subscribe.MAX_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr("quire.server.stomp.stomp_consumers.MAX_SUBSCRIPTIONS", 2)
     client = SteppedBroker().connect()
     for id in ("a", "b", "c"):
         subscribe(client, "/queue/q", id)

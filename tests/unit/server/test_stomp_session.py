@@ -3,7 +3,7 @@
 import pytest
 
 from quire.clock import ManualClock
-from quire.server.connected_door import INPUT_BUDGET
+from quire.server.connection import INPUT_BUDGET
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, numbers, settings
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.server.stomp.stomp_frames import MAX_SETTLED_IDS
+from quire.server.stomp.stomp_consumers import MAX_SETTLED_IDS
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import consumer, filled, is_flagged, numbers
 

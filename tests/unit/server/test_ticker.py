@@ -7,7 +7,7 @@ import pytest
 from quire.clock import ManualClock
 from quire.errors import StoreError
 from quire.scheduler import Scheduler
-from quire.server.ticker import TICK, Ticker
+from quire.server.event_loop import TICK, Ticker
 
 
 def test_a_call_that_fails_ends_no_tick_and_is_told(caplog: pytest.LogCaptureFixture) -> None:

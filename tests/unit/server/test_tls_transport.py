@@ -11,10 +11,8 @@ import pytest
 
 from quire.cli.tls import make_authority, make_client, make_server, write_pair
 from quire.clock import ManualClock, SystemClock
-from quire.server.entrance import tls_transport
-from quire.server.entrance.certificate_subject import certificate_subject
-from quire.server.entrance.tls_contexts import load_context
-from quire.server.entrance.tls_transport import TlsTransport
+from quire.server import tls as tls_module
+from quire.server.tls import TlsTransport, certificate_subject, load_context
 from quire.settings import TlsSettings
 
 NOW = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
@@ -217,7 +215,7 @@ def test_many_small_records_take_several_turns(line: Line, monkeypatch: pytest.M
 
 def test_records_without_content_end_the_connection(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line.tls, "_read", lambda content: None)  # as if they changed keys only
-    for _ in range(tls_transport.BARREN_LIMIT // 1000 + 2):
+    for _ in range(tls_module.BARREN_LIMIT // 1000 + 2):
         if not line.raw.is_closed:
             line.tls.data_received(b"x" * 1000)
     assert line.raw.is_closed

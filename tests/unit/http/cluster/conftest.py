@@ -15,8 +15,7 @@ from quire.errors import ShardUnavailable
 from quire.http.app import Application
 from quire.http.cluster_router import ClusterRouter
 from quire.http.shard_calls import ShardCalls
-from quire.server.cluster.kept_pins import KeptPins
-from quire.server.cluster.seat import Seat
+from quire.server.cluster.kept_pins import ClusterContext, KeptPins
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
 from tests.unit.http.conftest import MAX_STEPS, Api
@@ -74,13 +73,13 @@ class Cluster:
             map.update({shard: Peer("", 1, f"b{shard}", f"shard-{shard}:1") for shard in range(SHARDS)}, {})
             pins = KeptPins(map, lambda row: self.pins.update({row.key: row}))
             pins.attach(api.stepped.broker)
-            seat = Seat(map, pins, b"secret", f"b{map.own}", "postgresql://u@h/n")
-            api.application = Application(api.service, seat)
-            self._routers.append(ClusterRouter(api.application, api.service, seat))
+            context = ClusterContext(map, pins, b"secret", f"b{map.own}", "postgresql://u@h/n")
+            api.application = Application(api.service, context)
+            self._routers.append(ClusterRouter(api.application, api.service, context))
         monkeypatch.setattr(ShardCalls, "_request", lambda calls, shard: self._request(calls, shard))
 
     def _request(self, calls: ShardCalls, shard: int) -> MemoryRequest:
-        if calls._seat.map.peer(shard) is None:
+        if calls._context.map.peer(shard) is None:
             raise ShardUnavailable(f"no broker runs shard {shard} now", shard=shard)
         return MemoryRequest(self._routers[shard])
 

@@ -194,7 +194,7 @@ def test_a_signature_is_for_one_request_at_one_shard_and_soon(cluster: Cluster, 
     service, map = cluster.apis[0].service, cluster.maps[1]
     calls = cluster._routers[0]._calls
     access = service.security.vouched("", [], Origin("http", "client"))
-    header = signed(calls._seat, service.clock, access, 1, "GET /api/v1/queues")
+    header = signed(calls._context, service.clock, access, 1, "GET /api/v1/queues")
     assert cluster.call(1, "GET", "/queues", headers={HEADER: header}).status_code == 200
     method, path, shard = "GET", "/queues", 1
     if change == "method":

@@ -6,12 +6,11 @@ from quire.cluster.cluster_map import FRONT, ClusterMap, Peer
 from quire.cluster.link import Link
 from quire.cluster.placement import Placement
 from quire.server.cluster.cluster_session import makes_cluster_session
+from quire.server.cluster.link_server import VirtualClients
 from quire.server.cluster.links import Links
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.verb_door import VerbDoors
-from quire.server.cluster.virtual_clients import VirtualClients
-from quire.server.entrance.admission import Admission
-from quire.server.entrance.visitor import Visitor
+from quire.server.listener import Accepted, Admission
 from quire.server.openwire.openwire_door import OpenWireDoor, OpenWireDoors
 from quire.sessions.rights import Gate
 from quire.settings import Settings
@@ -58,7 +57,7 @@ class RelayedRig(Rig):
 
     def _join(self, _: Peer, link: Link) -> None:
         entry = MemoryPort(link)
-        owner = MemoryPort(self._virtual.link(Visitor(self._admission, "link", "127.0.0.1")))
+        owner = MemoryPort(self._virtual.link(Accepted(self._admission, "link", "127.0.0.1")))
         entry.other, owner.other = owner, entry
         self._ports += [entry, owner]
 

@@ -9,8 +9,7 @@ import pytest
 from quire.cluster.cluster_map import FRONT, shard_of_key
 from quire.cluster.directory import Directory
 from quire.errors import InvalidSettings, StoreError
-from quire.server.cluster.shard_places import local_database, local_flags, local_shard_url, serve_shard
-from quire.server.cluster.store_split import split
+from quire.server.cluster.shard_places import local_database, local_flags, local_shard_url, serve_shard, split
 from quire.settings import Settings, load, store_url
 from quire.store.base import Sync
 from quire.store.maintenance.open_store import open_for_reading
@@ -104,7 +103,7 @@ def test_a_division_that_was_cut_off_goes_on(made: Made, monkeypatch: pytest.Mon
         raise StoreError("the process was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr("quire.server.cluster.store_split._move", lost)
+        patch.setattr("quire.server.cluster.shard_places._move", lost)
         with pytest.raises(StoreError):
             split(settings, 2)
     with pytest.raises(InvalidSettings, match="not divided to its end"):

@@ -11,8 +11,8 @@ from quire.broker.transactions.decisions import Decisions, Participant, Spanning
 from quire.broker.transactions.xa import XaState
 from quire.cluster.link_frames import Opening
 from quire.errors import QuireError, StoreFull
-from quire.server.cluster.line_end import LineEnd
-from quire.server.cluster.spanning_commit import SpanningCommit
+from quire.server.cluster.cluster_transactions import SpanningCommit
+from quire.server.cluster.shard_transactions import LineEnd
 from quire.testing.stepped_cluster import SteppedCluster
 
 PATIENCE = 15.0
@@ -363,7 +363,8 @@ def test_a_process_that_says_what_is_not_understood_is_not_listened_to(line: byt
 
 def decides_early(commit: SpanningCommit[int]) -> Mapping[int, str]:
     """A prepare of nothing."""
-    commit._id = SpanningId(*commit._seat(commit._coordinator), commit._token)
+    place = commit._place(commit._coordinator)
+    commit._id = SpanningId(place.shard, place.epoch, commit._token)
     commit._others = [commit._coordinator]
     return {commit._coordinator: f"enlist {commit._token.hex()}"}
 

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.cluster.virtual_connection import FULL
-from quire.server.client_transport import ClientTransport
+from quire.server.connection import ClientTransport
 from quire.testing.stepped import Frame, SteppedClient
 from quire.testing.stepped_cluster import SteppedCluster
 from tests.unit.broker.harness import settings

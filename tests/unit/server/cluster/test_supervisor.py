@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from tests.unit.server.cluster.test_shard_processes import FakeProcess, broker
 
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT
@@ -12,10 +13,8 @@ from quire.cluster.directory import LEASE
 from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.errors import InvalidSettings, StoreUnreachable
 from quire.server.cluster import supervisor
-from quire.server.cluster.crew import Crew
-from quire.server.cluster.shard_messages import Running, Waiting
-from quire.server.cluster.supervisor import HANDOVER_LIMIT, HURRY, LOOK, RENEWAL, Supervisor, waited_for
-from tests.unit.server.cluster.test_crew import FakeProcess, broker
+from quire.server.cluster.processes import Running, Waiting
+from quire.server.cluster.supervisor import HANDOVER_LIMIT, HURRY, LOOK, RENEWAL, ShardProcesses, Supervisor, waited_for
 
 T = TypeVar("T")
 
@@ -71,9 +70,9 @@ class Seen:
         self.clock = ManualClock()
         self.directory = FakeDirectory()
         self.processes: list[FakeProcess] = []
-        self.crew = Crew("athens", 2, self.clock, self._spawn)
+        self.shard_processes = ShardProcesses("athens", 2, self.clock, self._spawn)
         row = BrokerRow("athens", "", "s", "o", "h", "1", "digest")
-        self.supervisor = Supervisor(self.directory, self.crew, row, self.clock, ask)  # type: ignore[arg-type]
+        self.supervisor = Supervisor(self.directory, self.shard_processes, row, self.clock, ask)  # type: ignore[arg-type]
 
     def _spawn(self) -> FakeProcess:
         self.processes.append(FakeProcess())
@@ -88,13 +87,13 @@ class Seen:
         await self.look()
         for process in [process for process in self.processes if process.shard != FRONT]:
             assert process.shard is not None
-            self.crew.reported(process, Running(1, "link", "http", 5))
+            self.shard_processes.reported(process, Running(1, "link", "http", 5))
         await self.look()
         self.end(FRONT)
         await self.look()
 
     def end(self, shard: int) -> None:
-        self.crew.ended(next(process for process in self.processes if process.shard == shard))
+        self.shard_processes.ended(next(process for process in self.processes if process.shard == shard))
 
 
 async def ask(call: Callable[[], T]) -> T:
@@ -130,7 +129,7 @@ def test_it_tells_at_once_what_it_waits_for_and_runs_and_then_each_second() -> N
         seen = Seen()
         await seen.look()
         for process in seen.processes[:2]:
-            seen.crew.reported(process, Waiting(1))
+            seen.shard_processes.reported(process, Waiting(1))
         await seen.look(0.0)
         assert seen.directory.brokers["athens"].standing_by == {0, 1}
         await seen.serve()
@@ -152,7 +151,7 @@ def test_while_the_database_is_away_what_runs_goes_on_and_afterwards_it_is_told(
         seen.end(1)
         for _ in range(20):
             await seen.look()
-        assert seen.crew.running == [0]
+        assert seen.shard_processes.running == [0]
         assert seen.directory.withdrawn == []
         seen.directory.is_away = False
         await seen.look()
@@ -168,7 +167,7 @@ def test_what_shards_have_given_away_is_told_until_the_database_knows_it() -> No
         await seen.serve()
         seen.directory.is_away = True
         for version in (2, 3, 1):
-            seen.crew.given(PinRow("queue://q", "queue://q", 0, version))
+            seen.shard_processes.given(PinRow("queue://q", "queue://q", 0, version))
         await seen.look()
         assert seen.directory.pins == []
         seen.directory.is_away = False
@@ -224,14 +223,14 @@ def test_a_broker_that_leaves_stops_when_others_have_taken_its_shards(asked: str
         await seen.look(RENEWAL)
         await seen.look(RENEWAL)
         assert seen.directory.brokers["athens"].leaving
-        assert seen.crew.running == [0, 1]
+        assert seen.shard_processes.running == [0, 1]
         seen.directory.brokers["berlin"] = broker("berlin", 0, 1)
         for shard in range(2):
             await seen.look()
             seen.end(shard)
             seen.directory.shards[shard] = ShardRow(shard, "berlin", 6, "b", "b", 1, 0.0)
         await seen.look()
-        assert seen.crew.is_ending
+        assert seen.shard_processes.is_ending
 
     run(work())
 
@@ -245,12 +244,16 @@ def test_a_broker_that_leaves_waits_for_others_only_so_long_and_not_if_there_are
                 seen.directory.brokers["berlin"] = broker("berlin")
             seen.supervisor.leave()
             await seen.look()
-        assert (alone.crew.is_ending, waiting.crew.is_ending, hurried.crew.is_ending) == (True, False, False)
+        assert (
+            alone.shard_processes.is_ending,
+            waiting.shard_processes.is_ending,
+            hurried.shard_processes.is_ending,
+        ) == (True, False, False)
         await waiting.look(HANDOVER_LIMIT)
         hurried.supervisor.leave()
         await hurried.look(0.0)
-        assert waiting.crew.is_ending
-        assert hurried.crew.is_ending
+        assert waiting.shard_processes.is_ending
+        assert hurried.shard_processes.is_ending
 
     run(work())
 
@@ -266,10 +269,10 @@ def test_a_broker_that_leaves_waits_so_long_for_each_of_its_shards() -> None:
         seen.end(0)
         seen.directory.shards[0] = ShardRow(0, "berlin", 6, "b", "b", 1, 0.0)
         await seen.look(HANDOVER_LIMIT - 1)
-        assert not seen.crew.is_ending
+        assert not seen.shard_processes.is_ending
         await seen.look(HANDOVER_LIMIT / 2)
         await seen.look(HANDOVER_LIMIT / 2)
-        assert seen.crew.is_ending
+        assert seen.shard_processes.is_ending
 
     run(work())
 
@@ -284,7 +287,7 @@ def test_a_broker_that_is_told_twice_to_leave_waits_for_no_other_shard_although_
         seen.end(0)
         seen.supervisor.leave()
         await seen.look(0.0)
-        assert seen.crew.is_ending
+        assert seen.shard_processes.is_ending
 
     run(work())
 
@@ -316,7 +319,7 @@ def test_it_goes_on_looking_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
         def read() -> View:
             looked.append(1)
             if len(looked) == 3:
-                seen.crew.stop_rest()
+                seen.shard_processes.stop_rest()
                 seen.end(0)
                 seen.end(1)
             return View(dict(seen.directory.brokers), dict(seen.directory.shards), {})
@@ -336,7 +339,7 @@ def test_at_its_end_it_is_gone_from_the_database() -> None:
         await seen.serve()
         seen.supervisor.leave()
         running = asyncio.create_task(seen.supervisor.run())
-        while not seen.crew.is_ending:
+        while not seen.shard_processes.is_ending:
             await asyncio.sleep(0)
         for shard in range(2):
             seen.end(shard)

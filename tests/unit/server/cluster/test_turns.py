@@ -7,7 +7,7 @@ import pytest
 
 from quire.cluster.link_frames import Opening
 from quire.cluster.virtual_connection import WINDOW, VirtualConnection
-from quire.server.cluster.virtual_client import JOINED, VirtualTransport
+from quire.server.cluster.verb_door import JOINED, VirtualTransport
 from quire.testing.stepped_cluster import SteppedCluster
 
 

@@ -190,7 +190,7 @@ def test_a_consumer_needs_no_session_that_was_announced() -> None:
 
 
 def test_a_connection_has_a_limited_number_of_sessions_producers_and_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.openwire.connection_commands.MAX_OBJECTS", 2)
+    monkeypatch.setattr("quire.server.openwire.openwire_door.MAX_OBJECTS", 2)
     monkeypatch.setattr("quire.server.openwire.openwire_consumers.MAX_CONSUMERS", 2)
     client = Rig().client()
     client.done(SessionInfo(session_id=SessionId(client.id, 2)))

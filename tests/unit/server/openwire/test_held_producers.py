@@ -13,7 +13,7 @@ from quire.protocols.openwire.commands import (
 from quire.protocols.openwire.messages import ActiveMQBytesMessage, Message
 from quire.protocols.openwire.primitives import Tag, Typed
 from quire.protocols.openwire.structures import ActiveMQQueue, ProducerId
-from quire.server.connected_door import OUTPUT_LIMIT
+from quire.server.connection import OUTPUT_LIMIT
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore, Point, io_error
 from tests.unit.broker.harness import settings
@@ -110,7 +110,7 @@ def test_a_transaction_that_fills_the_store_by_itself_is_refused() -> None:
 
 
 def test_more_destinations_and_producers_than_are_remembered_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.openwire.openwire_sends.ROUTES", 2)
+    monkeypatch.setattr("quire.server.openwire.openwire_door.ROUTES", 2)
     rig = Rig()
     client = fault_tolerant(rig)
     for _ in range(2):
@@ -158,7 +158,7 @@ def test_a_held_producer_is_not_taken_for_dead() -> None:
 
 
 def test_input_beyond_the_time_of_a_turn_waits_for_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.connected_door.INPUT_BUDGET", -1.0)
+    monkeypatch.setattr("quire.server.connection.INPUT_BUDGET", -1.0)
     rig = Rig()
     client, other = rig.client(), rig.client()
     infos = [client.consumer_info(ActiveMQQueue(f"q{number}")) for number in range(5)]

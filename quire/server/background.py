@@ -1,22 +1,89 @@
-"""Backs the store up at a time of the day, in a process of its own: the event loop only starts it and hears its end."""
+"""What takes long is done beside the event loop: on a thread, or in a process, as the daily backup of the store is."""
 
 import asyncio
 import contextlib
 import json
 import logging
+import os
 import sys
+import threading
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import quire
 from quire.clock import Clock
 from quire.errors import InvalidSettings
 from quire.logs import event
 from quire.scheduler import Scheduler
-from quire.server.child_environment import child_environment
 from quire.settings import BackupSettings
 from quire.store.maintenance.backups import KeptBackups
+
+T = TypeVar("T")
+
+
+class BackgroundThread:
+    """One thread with a queue (``quire.security.principal.Background``); the event loop gives it work.
+
+    Args:
+        name: what the thread is called.
+        limit: how much work may wait.
+        niceness: how much the thread gives way to others (nice(2)), where the system knows that of a thread.
+    """
+
+    def __init__(self, name: str, limit: int, niceness: int = 0) -> None:
+        self._limit = limit
+        self._pending = 0
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=_give_way, initargs=(niceness,))
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> bool:
+        """Do some work, and call with its result or its exception; false if too much waits."""
+        if self._pending >= self._limit:
+            return False
+        loop = asyncio.get_running_loop()
+        self._pending += 1
+        self._idle.clear()
+
+        def job() -> None:
+            result: Any
+            try:
+                result = work()
+            except Exception as error:
+                result = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the process ends
+                loop.call_soon_threadsafe(finished, result)
+
+        def finished(result: T | Exception) -> None:
+            self._pending -= 1
+            if not self._pending:
+                self._idle.set()
+            done(result)
+
+        self._executor.submit(job)
+        return True
+
+    async def stop(self) -> None:
+        while self._pending:
+            await self._idle.wait()
+        self._executor.shutdown()
+
+
+def _give_way(niceness: int) -> None:
+    """Lower the priority of this thread; on Linux threads have their own."""
+    if niceness and sys.platform == "linux":
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), niceness)
+
+
+def child_environment() -> dict[str, str]:
+    """The broker's, with a path on which Python finds the very code that the broker runs, wherever it was started."""
+    places = [str(Path(quire.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+
 
 LOOK = 30.0
 """The time of the day is looked at no less often than so, in seconds: clocks are set, and days have 23 or 25 hours."""
@@ -62,7 +129,6 @@ class Backups:
             raise InvalidSettings(text, key="backup.at", value=settings.at)
 
     def start(self) -> None:
-        """Back the store up each day from now on."""
         if self._at is None:
             return
         self._newest_ms = KeptBackups(Path(self._settings.directory)).newest_ms() or self._newest_ms
