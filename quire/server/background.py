@@ -26,13 +26,7 @@ T = TypeVar("T")
 
 
 class BackgroundThread:
-    """One thread with a queue (``quire.security.principal.Background``); the event loop gives it work.
-
-    Args:
-        name: what the thread is called.
-        limit: how much work may wait.
-        niceness: how much the thread gives way to others (nice(2)), where the system knows that of a thread.
-    """
+    """One thread with a queue (``quire.security.principal.Background``); it gives way to others as nice(2) says."""
 
     def __init__(self, name: str, limit: int, niceness: int = 0) -> None:
         self._limit = limit
@@ -100,18 +94,7 @@ def next_time(at: time, now_ms: int) -> int:
 
 
 class Backups:
-    """The daily backup of a broker's store.
-
-    Args:
-        url: the store's.
-
-    Attributes:
-        failures: how many backups have failed.
-        last_seconds: how long the last one took; None before the first.
-
-    Raises:
-        InvalidSettings: a backup is asked for of a store that Quire cannot back up.
-    """
+    """The daily backup of a broker's store. The age and the length of the last one are None before the first."""
 
     def __init__(self, settings: BackupSettings, url: str, clock: Clock, scheduler: Scheduler) -> None:
         self.failures = 0

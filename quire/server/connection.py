@@ -27,13 +27,7 @@ from quire.sessions.session import OF_THE_BROKER
 
 
 class Connection(Protocol):
-    """Where a session writes to, and how it stops the input.
-
-    Attributes:
-        peer: the other side's address, for operators.
-        is_writable: whether more output is welcome now.
-        accepted: the connection as it is counted.
-    """
+    """Where a door writes to, and how it stops the input: the transport's half of the contract."""
 
     peer: str
     is_writable: bool
@@ -68,32 +62,13 @@ class Connection(Protocol):
     def resume_reading(self, reason: str) -> None: ...
 
 
-class Beating(Protocol):
-    """A session, as its heart-beats see it."""
-
-    held: bool
-
-    @property
-    def unread(self) -> int: ...
-
-    def write(self, data: bytes) -> None: ...
-
-    def fail(self, error: QuireError) -> None: ...
-
-
 class HeartBeat:
-    """Sends beats and misses the other side's.
+    """Sends beats and misses the other side's (STOMP 1.2, OpenWire's ``KeepAliveInfo``); 0 seconds for never."""
 
-    Args:
-        beat: what is sent.
-        send_every: seconds after which something must have been sent; 0 for never.
-        patience: seconds within which something must have come; 0 for never.
-    """
-
-    def __init__(self, core: Core, session: Beating, beat: bytes, send_every: float, patience: float) -> None:
+    def __init__(self, core: Core, door: "ConnectedDoor", beat: bytes, send_every: float, patience: float) -> None:
         self._scheduler = core.scheduler
         self._clock = core.clock
-        self._session = session
+        self._door = door
         self._bytes = beat
         self._patience = patience
         self._last_received = self._clock.monotonic()
@@ -115,18 +90,18 @@ class HeartBeat:
 
     def _beat(self) -> None:
         self._timers["beat"] = self._scheduler.call_later(self._send_every, self._beat)
-        self._session.write(self._bytes)
+        self._door.write(self._bytes)
 
     def _listen(self) -> None:
-        unread = self._session.unread
+        unread = self._door.unread
         # A held producer's beats cannot be told from what it waits to send; its wait has a limit of its own. Of a
         # client that only reads slowly we read nothing either, but its beats still come in.
-        if self._session.held or unread > self._unread:
+        if self._door.held or unread > self._unread:
             self.received()
         self._unread = unread
         left = self._last_received + self._patience - self._clock.monotonic()
         if left <= 0:
-            self._session.fail(ConnectionTimeout(f"nothing came for {self._patience:g} s", seconds=self._patience))
+            self._door.fail(ConnectionTimeout(f"nothing came for {self._patience:g} s", seconds=self._patience))
         else:
             self._timers["listen"] = self._scheduler.call_later(left, self._listen)
 
@@ -161,13 +136,8 @@ class ConnectedDoor(ABC):
     """One client, connected by a socket: a ``Door``.
 
     Attributes:
-        protocol: what it speaks, with the version, for operators.
-        name: who it is, for operators: its address.
-        connected_at: since when, in milliseconds since the epoch.
         held: whether its input waits, for room or for its turn.
         is_logged_in: whether it has shown who it is. Then there are ``guard`` and ``session``.
-        guard: what it may do.
-        session: its session.
         is_blameless: whether its connection ended by no fault of its own: that counts as no failed delivery.
         user_id: the user whose name its messages get; empty if that is not asked for.
     """
@@ -300,12 +270,7 @@ class ConnectedDoor(ABC):
     # Its login.
 
     def _must_log_in(self, login: str | None, passcode: str | None) -> bool:
-        """Log in; whether input has to wait until it is known who the client is.
-
-        Raises:
-            NotAuthenticated: the client has not shown who it is.
-            QuireError: it cannot be let in now.
-        """
+        """Log in, or raise why not; whether input has to wait until it is known who the client is."""
         if self.is_logged_in:
             return False
         accepted = self._connection.accepted
@@ -392,11 +357,7 @@ class ConnectedDoor(ABC):
         self.fail(error)
 
     def end(self, code: str = "") -> None:
-        """Close: the client was told why, or its connection is not wanted any more.
-
-        Args:
-            code: of the error that it was told.
-        """
+        """Close: the client was told why, by an error of a code, or its connection is not wanted any more."""
         self.is_blameless = self.is_blameless or code in OF_THE_BROKER
         self.flush()
         self._connection.close()
@@ -429,16 +390,7 @@ class ConnectedDoor(ABC):
 
 
 class ProtocolDoors(ABC):
-    """One protocol.
-
-    Attributes:
-        name: as the audit log has it.
-        max_connections: how many connections it may have.
-        patience: how many seconds a connection may be silent at first.
-        open: those it has.
-        opened: how many it has had.
-        away: why it takes none now; None while it does.
-    """
+    """One protocol: its open connections, how many it has had, and why it takes none now (``away``)."""
 
     name: str
     max_connections: int
@@ -468,13 +420,7 @@ ENDED = getattr(select, "POLLRDHUP", 0)
 
 
 class ClientTransport(asyncio.Protocol):
-    """One connection of a client.
-
-    Args:
-        doors: the protocol that is spoken.
-        connections: all connections; this one enters itself.
-        accepted: the connection as it is counted.
-    """
+    """One connection of a client; it enters itself into ``connections``."""
 
     def __init__(
         self, broker: Broker, doors: ProtocolDoors, connections: "dict[ClientTransport, ConnectedDoor]",

@@ -27,12 +27,6 @@ class LoopLag:
         self._current = self._before = 0.0
 
     def note(self, due: float, now: float) -> None:
-        """The loop has come to a call, at a time on the monotonic clock.
-
-        Args:
-            due: when it was to be made.
-            now: the time.
-        """
         self._turn_over(now)
         self._current = max(self._current, now - due)
 
@@ -55,13 +49,7 @@ TIMERS_BUDGET = 0.01
 
 
 class Ticker:
-    """Makes the calls of a scheduler.
-
-    Attributes:
-        lag: how late the event loop was.
-        meter: measures how long each call takes.
-        look: called in each tick, with the time on the monotonic clock.
-    """
+    """Makes the calls of a scheduler, and one (``look``) in each tick, with the time on the monotonic clock."""
 
     def __init__(self, scheduler: Scheduler, clock: Clock) -> None:
         self.lag = LoopLag()

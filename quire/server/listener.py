@@ -23,12 +23,7 @@ BACKLOG = 1024
 
 
 def listen(address: str, *, is_shared: bool = False) -> socket.socket:
-    """A socket that takes connections from now on, before they are served; port 0 picks a free one.
-
-    Args:
-        address: ``host:port``.
-        is_shared: whether other processes of the same broker listen there too: the system deals connections out.
-    """
+    """A socket that takes connections; port 0 picks a free one. Processes that share it are dealt connections."""
     listener = bound(address, is_shared=is_shared)
     listener.listen(BACKLOG)
     listener.setblocking(False)
@@ -66,12 +61,9 @@ class Accepted:
     """One connection, from when it is accepted until it is gone.
 
     Attributes:
-        host: the address of the client, without the port.
         door: by which protocol it comes: ``stomp``, ``openwire``, ``http``, ``websocket``.
         certificate: the subject of its certificate, which TLS has verified; empty without one.
-        is_encrypted: whether it speaks TLS.
         user: the user that it logged in as; empty for none; None before that.
-        is_counted: whether it counts: it is not gone.
         has_turn: whether it has begun TLS and not logged in yet.
     """
 
@@ -88,11 +80,7 @@ class Accepted:
         self.has_turn = False
 
     def logged_in(self, user: str) -> None:
-        """The client has shown who it is: it counts to the connections of its user, not to those before their login.
-
-        Raises:
-            TooManyConnections: the user has as many as it may.
-        """
+        """The client has shown who it is: it counts to the connections of its user, not to those before their login."""
         self._admission.logged_in(self, user)
 
     def left(self) -> None:
@@ -104,17 +92,11 @@ MOST_WAITING = 4000
 
 
 class Admission:
-    """Counts the connections of all doors.
+    """Counts the connections of all doors, and those that it has refused by the limit; raises ``TooManyConnections``.
 
     A connection with TLS costs most before its login: handshakes take time and memory, and anyone may begin one. So few
     are before it at once. The next ones wait unread, those of each address by themselves: however many one address has
     that do not log in, connections from others have their turn. One that sends nothing, or no TLS, takes no turn.
-
-    Attributes:
-        open: how many connections there are.
-        before_login: how many of them have begun TLS and not logged in yet.
-        waiting: how many wait for their turn.
-        refused: how many connections were refused for a limit, by the limit.
     """
 
     def __init__(self, limits: LimitSettings) -> None:
@@ -129,11 +111,6 @@ class Admission:
         self._waiting: dict[str, dict[Accepted, Callable[[], None]]] = {}  # by address: each address has its turn
 
     def enter(self, accepted: Accepted) -> None:
-        """A connection comes.
-
-        Raises:
-            TooManyConnections: there are as many as there may be.
-        """
         limits, host = self.limits, accepted.host
         self._check(self.open, limits.connections, "connections", "connections are open")
         at_most = limits.connections_per_address
@@ -143,11 +120,7 @@ class Admission:
         self._addresses[host] += 1
 
     def agree(self, accepted: Accepted, begin: Callable[[], None]) -> None:
-        """A client wants TLS: ``begin`` is called now, or when its turn has come.
-
-        Raises:
-            TooManyConnections: as many wait as may wait.
-        """
+        """A client wants TLS: ``begin`` is called now, or when its turn has come."""
         host = accepted.host
         if host not in self._waiting and self._has_room(host):
             self._begin(accepted, begin)

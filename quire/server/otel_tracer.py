@@ -39,13 +39,7 @@ class OtelSpan:
 
 
 class OtelTracer:
-    """Makes spans and exports them.
-
-    Args:
-        settings: the broker's.
-        clock: the time.
-        exporter: takes the spans.
-    """
+    """Makes spans and exports them."""
 
     def __init__(self, settings: Settings, clock: Clock, exporter: SpanExporter) -> None:
         self._clock = clock

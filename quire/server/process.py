@@ -29,11 +29,7 @@ BEATS = 4
 
 
 class ServiceManager:
-    """The service manager that started this process; without one, all calls do nothing.
-
-    Args:
-        environ: the environment: ``NOTIFY_SOCKET``, ``WATCHDOG_USEC``, ``WATCHDOG_PID``.
-    """
+    """The service manager that started this process; without one, all calls do nothing."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         address = environ.get("NOTIFY_SOCKET", "")

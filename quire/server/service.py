@@ -92,12 +92,10 @@ class Member(Protocol):
 
 
 class Service:
-    """One broker process.
+    """One broker process; ``member`` makes it one of a cluster.
 
-    Args:
-        member: makes it one of a cluster; None if it is a broker by itself.
-        tunes_collector: whether Python's collector of cycles is set for a broker; not in a process of others.
-        shares_ports: whether other processes listen at the same addresses: those of other shards.
+    ``tunes_collector`` sets Python's collector of cycles for a broker: not in a process of others. With
+    ``shares_ports`` other processes listen at the same addresses: those of other shards.
 
     Attributes:
         uses_store: whether it has begun to use the store, which may fail and mend from then on.
@@ -153,15 +151,7 @@ class Service:
         self._tracer = started_tracer(settings, self.clock) if settings.tracing.enabled else None
 
     async def take_store(self, *, standby: bool, waits: Callable[[], None] = lambda: None) -> bool:
-        """Become the store's only broker; a standby waits for as long as another broker has it.
-
-        Args:
-            standby: whether it waits.
-            waits: called when the waiting begins.
-
-        Returns:
-            Whether the store is taken; false if it is to stop.
-        """
+        """Become the store's only broker, or False if it is to stop; a standby waits while another broker has it."""
         self._is_standby = standby
         if standby:
             migrations.warm_up(self.store.url)

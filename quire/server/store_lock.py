@@ -42,11 +42,6 @@ class Found(NamedTuple):
 class StoreLock(Lock):
     """Takes the lock of a store, then keeps it until ``stop``. It is for the event loop; a thread makes the calls.
 
-    Args:
-        store: the store, not open yet.
-        owner: the name of this process.
-        url: of the store, as people may see it.
-
     Attributes:
         until: for how long no other broker can have the store, on the monotonic clock; the thread sets it.
         error: why the lock could not be checked the last time; None if it was.
@@ -73,22 +68,10 @@ class StoreLock(Lock):
     async def take(
         self, *, standby: bool, waits: Callable[[], None] = lambda: None, patience: float = 0.0
     ) -> bool:  # fmt: skip
-        """Take the lock; a standby waits until it is free and the store can be reached.
+        """Take the lock; a standby waits until it is free and the store can be reached. False after ``give_up``.
 
         Any other broker waits for as long as a lease lasts: the broker that has it may have been killed. And it waits
-        for a while for a database server that does not answer.
-
-        Args:
-            standby: whether to wait for as long as it takes.
-            waits: called when the waiting of a standby begins.
-            patience: how long any other broker waits for a server, in seconds.
-
-        Returns:
-            Whether it is taken; false if ``give_up`` was called.
-
-        Raises:
-            StoreLocked: another broker has it and keeps it, and this one is no standby.
-            StoreUnreachable: the store cannot be reached, not in time if this one is no standby.
+        ``patience`` seconds for a database server that does not answer.
         """
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._run, args=(loop,), name="quire-lock", daemon=True)
@@ -218,16 +201,6 @@ class LeaseWatch:
 
     Clients stay and hear of failed sends. If there is a standby, they are sent away after ``SEND_AWAY``: a broker that
     the network has cut off from the store alone would keep its consumers from the one that serves.
-
-    Args:
-        lock: the store's lock, taken.
-        core: what gives out messages.
-        doors: those of clients.
-        clients: gives all connections of clients.
-        has_standby: whether the broker was started as one of several for its store.
-
-    Attributes:
-        is_suspended: whether the lease has run out.
     """
 
     def __init__(

@@ -9,43 +9,31 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from quire.clock import Clock
 from quire.errors import InvalidSettings
 from quire.logs import event
 from quire.settings import TlsSettings
 
-if TYPE_CHECKING:
-    from cryptography.x509 import Certificate
-
-
 _ASKED = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
 class TlsContexts:
-    """What new connections are encrypted with. Those that are open keep what they began with.
+    """What new connections are encrypted with; None while there is no certificate. Open ones keep what they began with.
 
-    Attributes:
-        current: the certificate and what clients have to show; None while there is no certificate.
-        ends_at: when the certificate ends, in seconds since the epoch; None while there is no certificate.
-        fingerprint: the SHA-256 of the certificate; empty while there is none.
-        failures: how often TLS could not be agreed.
+    ``ends_at`` is when the certificate ends, in seconds since the epoch.
     """
 
     def __init__(self, settings: TlsSettings) -> None:
         self.settings = settings
-        self.current = load_context(settings)
-        self.ends_at = certificate_end(settings)
-        self.fingerprint = fingerprint(settings)
         self.failures = 0
+        self.current, self.ends_at, self.fingerprint = _read_all(settings)
 
     def reload(self, settings: TlsSettings) -> None:
         """Read the files again; files that cannot be used change nothing."""
         try:
-            self.current = load_context(settings)
-            self.ends_at = certificate_end(settings)
-            self.fingerprint = fingerprint(settings)
+            self.current, self.ends_at, self.fingerprint = _read_all(settings)
         except InvalidSettings as error:
             event("tls.refused", f"the certificates stay as they are: {error}", logging.ERROR, code=error.code)
             return
@@ -55,11 +43,7 @@ class TlsContexts:
 
 
 def load_context(settings: TlsSettings) -> ssl.SSLContext | None:
-    """Read a certificate, its key and the authorities of clients.
-
-    Raises:
-        InvalidSettings: a file cannot be used.
-    """
+    """Read a certificate, its key and the authorities of clients; ``InvalidSettings`` if a file cannot be used."""
     if not settings.certificate:
         _check(settings)
         return None
@@ -77,27 +61,18 @@ def load_context(settings: TlsSettings) -> ssl.SSLContext | None:
     return context
 
 
-def certificate_end(settings: TlsSettings) -> float | None:
-    """When a certificate that was read ends, in seconds since the epoch; None without one."""
-    if not settings.certificate:
-        return None
-    return _certificate(settings).not_valid_after_utc.timestamp()
-
-
-def fingerprint(settings: TlsSettings) -> bytes:
-    """The SHA-256 of a certificate that was read; empty without one."""
-    if not settings.certificate:
-        return b""
+def _read_all(settings: TlsSettings) -> tuple[ssl.SSLContext | None, float | None, bytes]:
+    """A certificate, when it ends, and its SHA-256."""
+    context = load_context(settings)
+    if context is None:
+        return None, None, b""
+    # What this imports takes 8 MB of memory.
     from cryptography.hazmat.primitives.serialization import Encoding
-
-    return sha256(_certificate(settings).public_bytes(Encoding.DER)).digest()
-
-
-def _certificate(settings: TlsSettings) -> "Certificate":
-    # What it imports takes 8 MB of memory.
     from cryptography.x509 import load_pem_x509_certificate
 
-    return load_pem_x509_certificate(Path(settings.certificate).read_bytes())
+    certificate = load_pem_x509_certificate(Path(settings.certificate).read_bytes())
+    digest = sha256(certificate.public_bytes(Encoding.DER)).digest()
+    return context, certificate.not_valid_after_utc.timestamp(), digest
 
 
 def _load_pair(context: ssl.SSLContext, settings: TlsSettings) -> None:
@@ -156,12 +131,7 @@ BUDGET = 0.01
 
 
 class LayeredTransport(asyncio.Transport, asyncio.Protocol):
-    """The protocol of one transport, and the transport of the protocol inside. What comes is taken apart in slices.
-
-    Args:
-        raw: the transport below.
-        slice: how many bytes are taken apart between two looks at the clock.
-    """
+    """The protocol of one transport, and the transport of the protocol inside. What comes is taken apart in slices."""
 
     def __init__(self, raw: asyncio.Transport, clock: Clock, slice: int) -> None:
         super().__init__()
@@ -289,16 +259,10 @@ WRITE_HIGH_WATER = 512 * 1024
 
 
 class TlsTransport(LayeredTransport):
-    """One encrypted connection.
+    """One encrypted connection: ``agreed`` connects the protocol inside; ``ended`` is called if there was none.
 
     asyncio's own TLS gives each connection a buffer of 256 KiB when it begins, and reads on whatever comes. Here a
     connection has what OpenSSL needs, and everything that a client may send has a limit.
-
-    Args:
-        raw: the socket's transport.
-        agreed: called when TLS is agreed; it connects the protocol inside.
-        failed: called with the reason, instead, if TLS cannot be agreed.
-        ended: called when a connection is gone before there is a protocol inside.
     """
 
     def __init__(

@@ -64,13 +64,10 @@ class LocalConsumer(ABC):
     """A consumer. There is a class for each kind.
 
     Attributes:
-        spec: what it wants.
         only_part: its part, if it can never have another one.
         whole: what its parts share a prefetch in; None if it has one part.
-        pulling: its pull, as long as it is not over.
         had_before: what the client says that its application had of it before a failover, in that order: sequences, or
             with several parts pairs of a part and a sequence.
-        not_rejectable: why its messages cannot be rejected.
     """
 
     only_part: Subscription | None = None
@@ -90,11 +87,7 @@ class LocalConsumer(ABC):
 
     @abstractmethod
     def start(self, token: Token) -> bool:
-        """Subscribe; whether the token comes later, because it is not subscribed to everything yet.
-
-        Raises:
-            QuireError: it cannot be. It has no part then.
-        """
+        """Subscribe, or raise and have no part; whether the token comes later: when it is subscribed to all."""
 
     @property
     def is_unstored(self) -> bool:
@@ -115,7 +108,6 @@ class LocalConsumer(ABC):
 
         Args:
             lost: whether the oldest message that it has counts as a failed delivery.
-            seen: what its client has seen of them.
             awaited: whether a member with a name is awaited.
         """
 
@@ -185,11 +177,7 @@ class LocalConsumer(ABC):
         self._session.enter(part)
 
     def _own_temporary(self, address: Address) -> TemporaryQueue | TemporaryTopic:
-        """A temporary destination of the session's own.
-
-        Raises:
-            InvalidDestination: it is another one's.
-        """
+        """A temporary destination of the session's own."""
         if address not in self._session.temporaries:
             text = f"{str(address)[:100]!r} belongs to another connection: only that one may consume it"
             raise InvalidDestination(text, destination=str(address)[:100])
@@ -510,11 +498,7 @@ class MemberConsumer(LocalConsumer):
             self.whole.group.leave(self.whole, cause)
 
     def _release_unseen(self, seen: Seen) -> None:
-        """What the application has not seen comes back as if it had not been given out.
-
-        If the last one that it has seen is a message of this consumer and not in flight, it was acknowledged, and none
-        of what is in flight was seen (ActiveMQ).
-        """
+        """As that of a single consumer, over all parts."""
         part, last = seen.part, seen.last
         if not seen.is_known or (last is not None and part not in self.whole.children.values()):
             return
@@ -527,11 +511,7 @@ class MemberConsumer(LocalConsumer):
 
 
 def check_own_durable(session: "ConsumingSession", client_id: str, name: str) -> None:
-    """See that a durable subscription, if it is there, is the client's own.
-
-    Raises:
-        UnknownSubscription: it is another user's.
-    """
+    """See that a durable subscription, if it is there, is the client's own; else it is answered as unknown."""
     broker = session.broker
     durable, pattern = broker.durables.find(client_id, name), broker.durable_patterns.find(client_id, name)
     if durable is not None:
@@ -541,11 +521,7 @@ def check_own_durable(session: "ConsumingSession", client_id: str, name: str) ->
 
 
 def consumer_of(session: "ConsumingSession", spec: SubscribeSpec) -> LocalConsumer:
-    """What a client asks for, not subscribed yet.
-
-    Raises:
-        QuireError: what it asks for makes no sense.
-    """
+    """What a client asks for, not subscribed yet."""
     first, is_list = spec.addresses[0], len(spec.addresses) > 1
     is_single = not is_list and not Pattern(first.name).is_wildcard
     kinds = {address.kind for address in spec.addresses}
@@ -623,18 +599,7 @@ class AdvisoryReplay:
 
 
 class ConsumingSession(Session):
-    """What a session has, as its consumers, its settling and the services see it.
-
-    Attributes:
-        broker: the broker.
-        guard: what the client may do.
-        door: what speaks to the client.
-        parts: what the client consumes, by number.
-        temporaries: its temporary destinations.
-        producers: those that say where they send, by id.
-        rolled_back: what came back last from its transactions.
-        transactions: those that are open.
-    """
+    """What a session has, as its consumers, its settling and the services see it."""
 
     def __init__(self, broker: Broker, guard: Guard, door: Door, numbers: Iterator[int]) -> None:
         self.name = door.name
@@ -767,11 +732,7 @@ class ConsumingSession(Session):
     # Their parts.
 
     def next_number(self) -> int:
-        """A number for one more part.
-
-        Raises:
-            LimitExceeded: there may be no more.
-        """
+        """A number for one more part; ``LimitExceeded`` if there may be no more."""
         self._check_room(1)
         return self.take_number()
 
@@ -780,11 +741,7 @@ class ConsumingSession(Session):
         return next(self._numbers)
 
     def check_members(self, partitions: int) -> None:
-        """See that a member of a stream with so many partitions may come: it may be given all of them, and retries.
-
-        Raises:
-            LimitExceeded: it may not.
-        """
+        """See that a member of a stream with so many partitions may come: it may be given all of them, and retries."""
         members = [each for each in self._consumers if isinstance(each, MemberConsumer) and each.whole is not None]
         self._check_room(sum([member.promised for member in members]) + partitions + 1)
 

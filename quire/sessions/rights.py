@@ -33,14 +33,7 @@ class Guarded(Protocol):
 
 
 class Gate:
-    """Lets clients in, and looks at them again after each change of users, rules and tokens.
-
-    Args:
-        sessions: gives all that are open.
-
-    Attributes:
-        refused: how many destinations were refused for ``limits.destinations_per_user``.
-    """
+    """Lets clients in, and looks at them again after each change of users, rules and tokens."""
 
     def __init__(self, broker: Broker, security: Security, sessions: Callable[[], Iterable[Guarded]]) -> None:
         self._broker = broker
@@ -65,11 +58,7 @@ class Gate:
         return self._security.accounts.remembered(access.principal)
 
     def check_scheduled(self, sender: str, destination: str) -> None:
-        """See that a user may still send what it has scheduled.
-
-        Raises:
-            AccessRefused: it may not, or it is gone.
-        """
+        """See that a user may still send what it has scheduled."""
         if not sender or not self._security.is_enabled:
             return
         access = self._recalled.get(sender)
@@ -96,11 +85,7 @@ class Gate:
         return self._broker.routing.reached(destinations)
 
     def creates(self, user: str, destination: Destination) -> None:
-        """A user is about to create a destination, if it is not there.
-
-        Raises:
-            TooManyDestinations: it has created as many as it may, and they are still there.
-        """
+        """A user is about to create a destination, if it is not there; ``TooManyDestinations`` beyond its limit."""
         limit = self._broker.core.settings.limits.destinations_per_user
         if not limit or not user or self.is_there(destination.kind, destination.name):
             return
@@ -147,12 +132,9 @@ HEADERS_OF_THE_BROKER = LETTER_HEADERS | {
 
 
 class Guard:
-    """The rules for one client, in the doors' terms.
+    """The rules for one client, in the doors' terms. What is not allowed is ``AccessRefused``.
 
-    Attributes:
-        access: what it is allowed by the rules.
-        is_open: whether it may do everything: there are no users.
-        sender: who it is, as its scheduled messages keep it.
+    ``is_open``: it may do everything, there are no users. ``sender``: who it is, as its scheduled messages keep it.
     """
 
     def __init__(self, gate: Gate, access: Access) -> None:
@@ -162,22 +144,14 @@ class Guard:
         self._gate = gate
 
     def check_send(self, addresses: Iterable[Address]) -> None:
-        """See that a message may go to destinations, all of them. Anybody may answer to a temporary one.
-
-        Raises:
-            AccessRefused: it may not go to one of them.
-        """
+        """See that a message may go to destinations, all of them. Anybody may answer to a temporary one."""
         if not self.is_open:
             for address in addresses:
                 if address.scope is Scope.COMMON:
                     self._check(Action.WRITE, address)
 
     def check_sent(self, transaction: Transaction) -> None:
-        """See that what was sent in a transaction may go where it goes: it is sent now, and rules may have changed.
-
-        Raises:
-            AccessRefused: it may not go to one of its destinations any more.
-        """
+        """See that what was sent in a transaction may go where it goes: it is sent now, and rules may have changed."""
         if not self.is_open:
             for destination in {send.destination: None for send in transaction.sends}:
                 self.check_send(read_destination(destination)[0])
@@ -186,9 +160,6 @@ class Guard:
         """See that messages of a queue may be brought to a destination, as ``TransferRights``.
 
         Who may not read the queue may not bring them where it could read them: an operator moves what it does not read.
-
-        Raises:
-            AccessRefused: they may not.
         """
         if self.is_open:
             return
@@ -204,32 +175,19 @@ class Guard:
             self.access.check(Action.READ, source.kind, source.name)
 
     def check_selector(self, source: Destination, selector: str | None) -> None:
-        """See that a client may choose messages by a selector: how many match tells what their headers say.
-
-        Raises:
-            AccessRefused: it may not read the messages, and the selector asks for what their sender wrote.
-            InvalidSelector: it cannot be read.
-        """
+        """See that a client may choose messages by a selector: how many match tells what their headers say."""
         if not (self.is_open or selector is None or set(headers_in(parse(selector))) <= HEADERS_OF_THE_BROKER):
             self.access.check(Action.READ, source.kind, source.name)
 
     def check_subscribe(self, addresses: Iterable[Address]) -> None:
-        """See that destinations may be read; of those that match wildcards one gets what ``may_read`` allows.
-
-        Raises:
-            AccessRefused: one may not be read.
-        """
+        """See that destinations may be read; of those that match wildcards one gets what ``may_read`` allows."""
         if not self.is_open:
             for address in addresses:
                 if address.scope is Scope.COMMON and not Pattern(address.name).is_wildcard:
                     self._check(Action.READ, address)
 
     def check_create(self, address: Address) -> None:
-        """See that a destination may be created; of one that is there, that the client may know that it is.
-
-        Raises:
-            AccessRefused: it may not.
-        """
+        """See that a destination may be created; of one that is there, that the client may know that it is."""
         if self.is_open:
             return
         kind, name, _ = address
@@ -240,28 +198,19 @@ class Guard:
             raise self.access.refusal(Action.CREATE, kind, name)
 
     def creates(self, address: Address) -> None:
-        """The client is about to create a destination if it is not there, and may do so.
-
-        Raises:
-            TooManyDestinations: it has created as many as it may.
-        """
+        """The client is about to create a destination if it is not there, and may do so within its limit."""
         if not self.is_open:
             self._gate.creates(self.access.principal.name, Destination(address.kind, address.name))
 
     def check_manage(self, address: Address) -> None:
-        """See that a destination may be removed.
-
-        Raises:
-            AccessRefused: it may not.
-        """
+        """See that a destination may be removed."""
         if not self.is_open:
             self.access.check(Action.MANAGE, address.kind, address.name)
 
     def check_durable(self, owner: str, topic: Destination, name: str) -> None:
         """See that a durable subscription is the client's own: its user has made it, or it may manage the topic.
 
-        Raises:
-            UnknownSubscription: it is another user's; one that is not there is answered alike.
+        Another user's is answered as one that is not there.
         """
         if self.is_open or owner in ("", self.access.principal.name):
             return

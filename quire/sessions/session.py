@@ -63,13 +63,7 @@ from quire.sessions.settling import Settling
 def remove_durable(session: ConsumingSession, client_id: str, name: str, written: str = "") -> None:
     """Remove a durable subscription, to a topic or to a pattern, with what waits for it.
 
-    Args:
-        written: how the client writes streams, if it consumes a group as a durable subscription; empty if not.
-
-    Raises:
-        UnknownSubscription: there is none.
-        InvalidArgument: there is none, but a group of that name.
-        DestinationInUse: it has a consumer.
+    ``written`` is how the client writes streams, if it consumes a group as a durable subscription; empty if not.
     """
     broker = session.broker
     check_own_durable(session, client_id, name)
@@ -121,11 +115,7 @@ def delete(session: ConsumingSession, addresses: Sequence[Address]) -> Iterator[
 
 
 def drop_temporary(session: ConsumingSession, address: Address) -> None:
-    """Delete a temporary destination of the session's own; nothing happens if it has none of that name.
-
-    Raises:
-        DestinationInUse: it has a consumer.
-    """
+    """Delete a temporary destination of the session's own; nothing happens if it has none of that name."""
     if address not in session.temporaries:
         return
     temporaries = session.broker.routing.temporaries
@@ -184,16 +174,7 @@ OF_THE_BROKER = frozenset([error.code for error in (BrokerStopping, ShardMoved, 
 
 
 class LocalSession(ConsumingSession):
-    """One client's session.
-
-    Args:
-        guard: what the client may do: its door has logged it in.
-        door: what speaks to the client.
-        numbers: gives the parts their numbers, if not only this session does.
-
-    Attributes:
-        has_left: whether it is over.
-    """
+    """One client's session: its door has logged it in. Other sessions of the client may take numbers of parts too."""
 
     is_awaited = False
 
@@ -395,17 +376,9 @@ class LocalSession(ConsumingSession):
         return True
 
     def spanning(self, tx: Tx, act: Callable[[Transaction], bool]) -> bool:
-        """Do something with a transaction as a part of a larger one, over several shards.
+        """Do something with a transaction as a part of a larger one, over several shards; False as ``end``.
 
-        Args:
-            act: does it; whether the transaction has ended with that.
-
-        Returns:
-            False while what it is about is found, as ``end``.
-
-        Raises:
-            TransactionRolledBack: something in it has failed.
-            QuireError: there is none.
+        What does it (``act``) says whether the transaction has ended with that.
         """
         transaction = self.transactions.part(tx)
         if self._must_gather(transaction if transaction.gather() else None):

@@ -111,11 +111,7 @@ _EXTENDED = {Standing.WAITING: Outcome.STALE, Standing.LEASED: Outcome.STALE, St
 
 
 def standing(source: GroupPartition | RetryQueue, offset: int) -> Standing:
-    """How it stands with a message, or with its retry if it has one.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
+    """How it stands with a message, or with its retry if it has one."""
     if any([offset in other.in_flight for other in source.subscriptions]):
         return Standing.LEASED
     if isinstance(source, RetryQueue):
@@ -135,12 +131,7 @@ class Settling:
         self._session = session
 
     def settle(self, what: These | UpTo, how: Settlement, tx: Tx | None, transaction: Transaction | None) -> None:
-        """Do with messages what is said.
-
-        Raises:
-            UnknownMessage: some are not in flight. All others of ``These`` are settled; nothing of a range is.
-            QuireError: it is not possible. Nothing is done.
-        """
+        """Do with messages what is said. If some of ``These`` are unknown, all others are settled; of a range none."""
         part = cast(Subscription, what.part)
         consumer: LocalConsumer = part.consumer
         self._check(consumer, how, tx)
@@ -194,12 +185,7 @@ class Settling:
     def _range(
         self, consumer: LocalConsumer, what: UpTo, how: Settlement, transaction: Transaction | None
     ) -> Found:  # fmt: skip
-        """A range of a consumer of queues and topics.
-
-        Raises:
-            UnknownMessage: an end of it is not in flight.
-            InvalidArgument: it is not what the client says.
-        """
+        """A range of a consumer of queues and topics."""
         part, first, last = cast(Subscription, what.part), what.first, what.last
         if last not in part.in_flight:
             return self._came_back(part, what, how, transaction)
@@ -282,17 +268,7 @@ class Settling:
     def settle_handles(
         self, what: Handles, how: Settlement, tx: Tx | None, transaction: Transaction | None
     ) -> dict[Handle, Outcome]:  # fmt: skip
-        """Do with messages of a member what is said.
-
-        Everything that has to be read is read before anything is done.
-
-        Returns:
-            What became of each; a range of them has one for each offset.
-
-        Raises:
-            StoreError: the store cannot be read. Nothing is changed.
-            QuireError: it is not possible. Nothing is done.
-        """
+        """Do with messages of a member what is said; all is read before anything is done. What became of each."""
         consumer = cast(MemberConsumer, what.consumer)
         self._check(consumer, how, tx)
         group, children = consumer.whole.group, consumer.whole.children

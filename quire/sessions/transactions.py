@@ -23,12 +23,12 @@ def is_branch(tx: Tx) -> bool:
 
 
 def xid_of(tx: Tx) -> Xid:
-    """The name of a branch.
+    """The name of a branch that a client may use."""
+    return checked_xid(Xid.parse(tx[1:].decode()))
 
-    Raises:
-        InvalidArgument: a client may not use it.
-    """
-    xid = Xid.parse(tx[1:].decode())
+
+def checked_xid(xid: Xid) -> Xid:
+    """The name of a branch that a client may use; ``InvalidArgument`` if it may not."""
     if xid.format_id == FORMAT:
         text = f"the format id {FORMAT} is for transactions of the cluster itself"
         raise InvalidArgument(text, argument="xid")
@@ -49,11 +49,7 @@ class _Open:
 
 
 class LocalTransactions:
-    """The transactions of a session.
-
-    Args:
-        rolled_back: remembers what comes back, for acknowledgements that come late.
-    """
+    """The transactions of a session; what comes back is remembered for acknowledgements that come late."""
 
     def __init__(self, broker: Broker, session: Session, guard: Guard, rolled_back: RolledBack) -> None:
         self._broker = broker
@@ -66,12 +62,7 @@ class LocalTransactions:
     # Work in them.
 
     def working(self, tx: Tx) -> Transaction:
-        """The open transaction of a name.
-
-        Raises:
-            UnknownTransaction: no local transaction has it.
-            UnknownXid: no branch has it.
-        """
+        """The open transaction of a name."""
         return self._branch(xid_of(tx)).transaction if is_branch(tx) else self._open(tx).transaction
 
     def failed(self, tx: Tx, error: QuireError) -> None:
@@ -92,7 +83,7 @@ class LocalTransactions:
     def _open(self, tx: Tx) -> _Open:
         known = self._local.get(tx)
         if known is None:
-            raise UnknownTransaction(f"there is no transaction {shown(tx)!r}", transaction=shown(tx))
+            raise unknown(tx)
         return known
 
     def _branch(self, xid: Xid) -> XaBranch:
@@ -105,19 +96,14 @@ class LocalTransactions:
     # As parts of larger ones, over several shards of a cluster.
 
     def part(self, tx: Tx) -> Transaction:
-        """What was done in a transaction that is not prepared.
-
-        Raises:
-            TransactionRolledBack: something in it has failed.
-            QuireError: there is none.
-        """
+        """What was done in a transaction that is not prepared, and has not failed."""
         if is_branch(tx):
             transaction, failure = self._branch(xid_of(tx)).unprepared, self._failed_branches.get(tx)
         else:
             known = self._open(tx)
             transaction, failure = known.transaction, known.failure
         if failure is not None:
-            raise _failed(tx, failure)
+            raise rolled_back(tx, failure)
         if transaction is None:
             raise UnknownTransaction(f"the transaction {shown(tx)} is prepared already", transaction=shown(tx))
         return transaction
@@ -150,12 +136,7 @@ class LocalTransactions:
         return transaction if transaction is not None and transaction.gather() else None
 
     def step(self, tx: Tx, step: Step) -> int | None:
-        """A step of a transaction; what answers it, if that is more than that it was done.
-
-        Raises:
-            TransactionRolledBack: something in it has failed.
-            QuireError: the step is not possible.
-        """
+        """A step of a transaction; what answers it, if that is more than that it was done."""
         if is_branch(tx):
             return self._branch_step(tx, step)
         known = self._open(tx)
@@ -177,7 +158,7 @@ class LocalTransactions:
         failure = known.failure or self._refusal(known.transaction)
         if failure is not None:
             known.transaction.abandon()
-            raise _failed(tx, failure) from failure
+            raise rolled_back(tx, failure) from failure
         try:
             known.transaction.commit()
         except QuireError:  # the client takes it for rolled back
@@ -212,7 +193,7 @@ class LocalTransactions:
             failure = self._refusal(branch.unprepared)
         if failure is not None:
             branch.roll_back(redelivered_by_client=True)
-            raise _failed(tx, failure) from failure
+            raise rolled_back(tx, failure) from failure
 
     def _refusal(self, transaction: Transaction) -> QuireError | None:
         """Why the client may not send any more what it has sent in a transaction; None if it may."""
@@ -235,6 +216,10 @@ class LocalTransactions:
         self._broker.xa.lost(self._session)
 
 
-def _failed(tx: Tx, failure: QuireError) -> TransactionRolledBack:
+def unknown(tx: Tx) -> UnknownTransaction:
+    return UnknownTransaction(f"there is no transaction {shown(tx)!r}", transaction=shown(tx))
+
+
+def rolled_back(tx: Tx, failure: QuireError) -> TransactionRolledBack:
     text = f"the transaction {shown(tx)} was rolled back, because something in it failed: {failure}"
     return TransactionRolledBack(text, transaction=shown(tx), cause=failure.code)

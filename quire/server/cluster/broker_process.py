@@ -41,15 +41,7 @@ class Console(Protocol):
 
 
 class BrokerProcess:
-    """A broker of a cluster.
-
-    Args:
-        settings: those of the broker.
-        file: the settings file; None for none.
-        flags: values of the command line, by key.
-        module: what shards run.
-        console: the web console.
-    """
+    """A broker of a cluster; ``module`` is what its shards run, ``flags`` are values of the command line, by key."""
 
     def __init__(
         self, settings: Settings, file: Path | None, flags: dict[str, Any], module: str, console: Console
@@ -192,11 +184,7 @@ class BrokerProcess:
 
 
 def _locked(settings: Settings) -> FileLock:
-    """The lock of a data directory with shards, taken.
-
-    Raises:
-        StoreLocked: another broker has it.
-    """
+    """The lock of a data directory with shards, taken."""
     data = Path(settings.store.data)
     with telling_of_files():
         data.mkdir(parents=True, exist_ok=True)

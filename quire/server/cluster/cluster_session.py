@@ -118,11 +118,7 @@ class _Gathering:
 
 
 class SplitTarget:
-    """Takes messages for destinations of several shards: each gets them for its own ones.
-
-    Args:
-        parts: the route to each shard, by its number.
-    """
+    """Takes messages for destinations of several shards: each gets them for its own ones."""
 
     def __init__(self, text: str, parts: dict[int, Route]) -> None:
         self.parts = parts
@@ -148,20 +144,7 @@ class _Place(NamedTuple):
 
 
 class ClusterSession:
-    """One client.
-
-    Args:
-        links: lead to the other shards.
-        shared: the parts of this process in transactions over several shards.
-        access: what the client may do.
-        door: what speaks to the client.
-        local: makes the session at the own broker.
-
-    Attributes:
-        own: the shard of this process; ``FRONT`` for none.
-        local: the client's session there; None at a front.
-        parts: what the client consumes, by number.
-    """
+    """One client. ``own`` is the shard of this process, or ``FRONT``; ``local`` the session there, None at a front."""
 
     def __init__(
         self, broker: Broker, gate: Gate, links: Links, shared: ShardTransactions, access: Access, door: Door,
@@ -260,11 +243,7 @@ class ClusterSession:
         return range(self._map.shards)
 
     def at(self, shard: int) -> Session:
-        """The client's session at a shard, which it uses from now on.
-
-        Raises:
-            LimitExceeded: there are too many virtual connections to the shard.
-        """
+        """The client's session at a shard, which it uses from now on; ``LimitExceeded`` with too many clients."""
         if shard == self.own:
             assert self.local is not None
             return self.local

@@ -18,9 +18,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from quire.broker.transactions.decisions import Participant, SpanningId
 from quire.broker.transactions.transaction import check_room
-from quire.errors import QuireError, TransactionRolledBack, UnknownTransaction, UnknownXid
+from quire.errors import QuireError, UnknownTransaction, UnknownXid
 from quire.sessions.base import PREPARED, READ_ONLY, Session, Step, Token, Tx
-from quire.sessions.transactions import is_branch, shown, xid_of
+from quire.sessions.transactions import is_branch, rolled_back, shown, unknown, xid_of
 
 P = TypeVar("P")
 
@@ -29,8 +29,6 @@ class SpanningCommit(Generic[P]):
     """One commit.
 
     Args:
-        coordinator: the part that decides.
-        others: the parts that are prepared.
         place: says where a part is now; asked after it has answered. May raise ``ShardMoved``.
         ask: has parts make a step each, given as text, and makes a call when all have done so. False if one of them has
             to wait first: then nothing was done, and the client's input goes on later. It may raise ``QuireError``.
@@ -124,14 +122,7 @@ class Shards(Protocol):
 
 
 class _Open:
-    """A transaction that is open, or a branch whose outcome is not known.
-
-    Attributes:
-        is_active: whether work may come for it.
-        parts: the shards that it has work for; whether it acknowledges there.
-        ending: its commit, if it has several parts and is under way.
-        failure: the first error of what its door could not make a verb of.
-    """
+    """A transaction that is open, or a branch whose outcome is not known: of its parts, whether they acknowledge."""
 
     __slots__ = ("ending", "failure", "is_active", "parts")
 
@@ -150,15 +141,11 @@ class ClusterTransactions:
     # Work in them.
 
     def work(self, tx: Tx, shard: int, *, acknowledges: bool = False) -> None:
-        """Something is about to be done in a transaction at a shard; of an unknown branch the shard says so.
-
-        Raises:
-            UnknownTransaction: there is no local one of this name.
-        """
+        """Something is about to be done in a transaction at a shard; of an unknown branch the shard says so."""
         known = self._open.get(tx)
         if known is None:
             if not is_branch(tx):
-                raise _unknown(tx)
+                raise unknown(tx)
             return
         if shard not in known.parts:
             self._shards.at(shard).begin(tx)
@@ -201,13 +188,13 @@ class ClusterTransactions:
     def _local_step(self, tx: Tx, step: Step, token: Token) -> bool:
         known = self._open.get(tx)
         if known is None:
-            raise _unknown(tx)
+            raise unknown(tx)
         if step not in _OF_LOCAL:
             text = f"{shown(tx)} is a local transaction: it has no {step.name}"
             raise UnknownTransaction(text, transaction=shown(tx))
         if step is Step.COMMIT and known.failure is not None:
             self._roll_back(tx, known)
-            raise _failed(tx, known.failure)
+            raise rolled_back(tx, known.failure)
         if step is Step.COMMIT and len(known.parts) > 1:
             return self._commit(tx, known, token)
         if step is Step.END or not known.parts:
@@ -285,7 +272,7 @@ class ClusterTransactions:
             return self._unknown_step(tx, step, token, known)
         if known.failure is not None and step in (*_COMMITS, Step.PREPARE):
             self._roll_back(tx, known)
-            raise _failed(tx, known.failure)
+            raise rolled_back(tx, known.failure)
         if len(known.parts) > 1 and step is Step.COMMIT:
             return self._commit(tx, known, token)
         if not self._ask(list(known.parts), tx, step, partial(self._stepped, tx, step, token)):
@@ -343,12 +330,3 @@ def error_unless(answers: Answers, absent: str) -> QuireError | None:
     if others:
         return others[0]
     return errors[0] if len(errors) == len(answers) and errors else None
-
-
-def _unknown(tx: Tx) -> UnknownTransaction:
-    return UnknownTransaction(f"there is no transaction {shown(tx)!r}", transaction=shown(tx))
-
-
-def _failed(tx: Tx, failure: QuireError) -> TransactionRolledBack:
-    text = f"the transaction {shown(tx)} was rolled back, because something in it failed: {failure}"
-    return TransactionRolledBack(text, transaction=shown(tx), cause=failure.code)

@@ -42,12 +42,7 @@ def mark_of(row: PinRow) -> tuple[str, bytes]:
 
 
 class KeptPins:
-    """The pins of one shard.
-
-    Args:
-        cluster_map: of the process.
-        publish: has the database of the cluster told of a pin that is stored here.
-    """
+    """The pins of one shard; ``publish`` has the database of the cluster told of one that is stored here."""
 
     _broker: Broker
 
@@ -56,11 +51,7 @@ class KeptPins:
         self._publish = publish
 
     def attach(self, broker: Broker) -> None:
-        """Take what the store of the shard says. From then on no destination of another shard is made here.
-
-        Raises:
-            InvalidSettings: the store has a destination that the settings place at another shard.
-        """
+        """Take what the store of the shard says. From then on no destination of another shard is made here."""
         self._broker = broker
         rows = self._stored()
         self._map.keep({row.key: Pin(row.shard, row.version) for row in rows})
@@ -73,11 +64,8 @@ class KeptPins:
     def give(self, destination: Destination, shard: int, done: Callable[[QuireError | None], None]) -> None:
         """Give a destination that does not exist to another shard, with all that lie together with it.
 
-        Args:
-            destination: one of this shard.
-            shard: another one.
-            done: is called when that is stored, or with the error: the shard has not got it (any more), or something
-                that lies together with it exists.
+        ``done`` is called when that is stored, or with the error: the shard has not got it (any more), or something
+        that lies together with it exists.
         """
         steps = self._given(destination, shard, done)
         self._broker.core.steps.add(lambda: next(steps, done) is None, "the look for what lies together", stores=False)
@@ -177,15 +165,7 @@ def _exists(destination: Destination) -> DestinationExists:
 
 @dataclass(frozen=True, slots=True)
 class ClusterContext:
-    """What a process of a cluster knows of it, besides its own broker.
-
-    Attributes:
-        map: which shard has what, and where shards are.
-        pins: those that the store of the own shard keeps.
-        secret: by which the processes of the cluster know each other.
-        name: the name of the broker that this process belongs to.
-        store: the URL of the database of the cluster.
-    """
+    """What a process of a cluster knows of it, besides its own broker; ``store`` is the database of the cluster."""
 
     map: ClusterMap
     pins: KeptPins

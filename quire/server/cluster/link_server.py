@@ -36,15 +36,7 @@ MAX_LINKS = 1000
 
 
 class VirtualClients:
-    """Takes links of other processes, and makes sessions of the virtual connections on them.
-
-    Args:
-        secret: of the cluster.
-        cluster_map: says which shard with which epoch this process has.
-        doors: the protocols, by name: with sessions that know that they serve an entry.
-        connections: all connections of this process; virtual ones enter themselves.
-        outcomes: hears what other processes tell and ask of transactions over several shards.
-    """
+    """Takes links of other processes, and makes sessions of the virtual connections on them."""
 
     def __init__(
         self, broker: Broker, security: Security, admission: Admission, secret: bytes, cluster_map: ClusterMap,
@@ -63,11 +55,7 @@ class VirtualClients:
         self._is_leaving = False
 
     def link(self, accepted: Accepted) -> Link:
-        """A process has connected: the link whose bytes its connection carries. Its port is to be set.
-
-        Args:
-            accepted: the connection as it is counted.
-        """
+        """A process has connected: the link whose bytes its connection carries. Its port is to be set."""
         link = Link(OwnerHandshake(self._secret, self._map.own, lambda: self._map.epoch), self, self._accept)
         if len(self.links) >= MAX_LINKS:
             link.error = TooManyConnections(f"{MAX_LINKS} links are open, which is the limit", limit=MAX_LINKS)
@@ -153,18 +141,7 @@ class Process(Protocol):
 
 
 class LinkServer:
-    """The part of one process in a cluster.
-
-    Args:
-        cluster_map: what the process knows of the cluster; it is updated from outside.
-        secret: of the cluster.
-        pins: those that the store of the shard keeps.
-
-    Attributes:
-        links: to the shards, once there are ``doors``.
-        clients: those of other processes.
-        shared: the parts of this process in transactions over several shards.
-    """
+    """The part of one process in a cluster."""
 
     links: Links
     shared: ShardTransactions

@@ -31,12 +31,7 @@ WRITE_HIGH_WATER = 1 << 20
 
 
 class LinkTransport(asyncio.Protocol):
-    """One connection. At the entry it connects by itself; at the owner the link's listener hands it over.
-
-    Args:
-        link: whose bytes it carries; it becomes the link's port.
-        gone: is called when the connection is gone.
-    """
+    """One connection: the port of its link. At the entry it connects by itself; at the owner it is handed over."""
 
     def __init__(self, link: Link, meter: TurnMeter, gone: Callable[[], None] = lambda: None) -> None:
         self._link = link
@@ -126,11 +121,10 @@ CONNECT_LIMIT = 3.0
 
 
 class LinkConnector:
-    """Connects links to other processes.
+    """Connects links to other processes: encrypted, if there is a certificate.
 
-    Args:
-        tls: the settings; with a certificate links are encrypted. Whom a link has reached is shown by its handshake,
-            which covers the certificate that was seen: so the certificates of the cluster need no common authority.
+    Whom a link has reached is shown by its handshake, which covers the certificate that was seen: so the certificates
+    of the cluster need no common authority.
     """
 
     def __init__(self, meter: TurnMeter, tls: TlsSettings) -> None:
@@ -185,30 +179,14 @@ Connect = Callable[[Peer, Link], None]
 
 
 class Outage(NamedTuple):
-    """A shard that cannot be reached now.
-
-    Attributes:
-        waiting: the virtual connections that wait for it.
-        timer: ends the wait.
-    """
+    """A shard that cannot be reached now; the timer ends the wait."""
 
     waiting: list[VirtualConnection]
     timer: Timer
 
 
 class Links:
-    """Opens virtual connections.
-
-    Args:
-        cluster_map: says where the shards are.
-        secret: of the cluster.
-        connect: makes connections to other processes.
-
-    Attributes:
-        cluster_map: as given.
-        charge: counts what clients have under way, with all other unfinished input of the process.
-        generation: changes with the map.
-    """
+    """Opens virtual connections. ``generation`` changes with the map."""
 
     def __init__(self, cluster_map: ClusterMap, secret: bytes, core: Core, connect: Connect) -> None:
         self.cluster_map = cluster_map
@@ -227,9 +205,7 @@ class Links:
     def open(self, shard: int, opening: Opening, end: VirtualEnd) -> VirtualConnection:
         """Open a virtual connection to a shard, the own one too. It takes output at once, and sends it when it can.
 
-        Args:
-            opening: what is said of the client.
-            end: is told what comes, and of its end: with ``ShardUnavailable`` if the shard cannot be reached.
+        Its end is told what comes, and of its end: with ``ShardUnavailable`` if the shard cannot be reached.
 
         Raises:
             LimitExceeded: there are too many virtual connections to this shard.
@@ -245,11 +221,7 @@ class Links:
         return connection
 
     def epoch(self, shard: int) -> int:
-        """The epoch of the owner that the link to a shard leads to.
-
-        Raises:
-            ShardMoved: there is no link.
-        """
+        """The epoch of the owner that the link to a shard leads to; ``ShardMoved`` if there is no link."""
         peer = self._peers.get(shard)
         if peer is None:
             raise ShardMoved(f"the link to shard {shard} is lost", shard=shard)

@@ -20,16 +20,7 @@ from quire.server.background import child_environment
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
-    """Broker to process, first: what it needs before it knows its shard.
-
-    Attributes:
-        file: the settings file; empty for none.
-        flags: values of the command line and of the broker, by key.
-        broker: the name of the broker in its cluster.
-        shards: how many shards the cluster has.
-        secret: by which links know each other.
-        local_token: what the command line on this machine logs in with.
-    """
+    """Broker to process, first: what it needs before it knows its shard; ``broker`` is a name in the cluster."""
 
     file: str
     flags: dict[str, Any]
@@ -40,14 +31,7 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
 
 class Serve(msgspec.Struct, frozen=True, tag=True):
-    """Broker to process: wait for a shard, then run it.
-
-    Attributes:
-        shard: its number; ``FRONT`` to run none.
-        flags: more values, by key: the shard's store and data directory.
-        link: where to take links, ``host:port``.
-        http: where to take requests of other processes, ``host:port``.
-    """
+    """Broker to process: wait for a shard (``FRONT``: for none), then run it. The flags say its store and directory."""
 
     shard: int
     flags: dict[str, Any]
@@ -68,34 +52,19 @@ class Reload(msgspec.Struct, frozen=True, tag=True):
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """Process to broker, first: it is there.
-
-    Attributes:
-        pid: its process id.
-    """
+    """Process to broker, first: it is there."""
 
     pid: int
 
 
 class Waiting(msgspec.Struct, frozen=True, tag=True):
-    """Process to broker: another process has its shard, and it takes the shard as soon as that one stops.
-
-    Attributes:
-        pid: its process id.
-    """
+    """Process to broker: another process has its shard, and it takes the shard as soon as that one stops."""
 
     pid: int
 
 
 class Running(msgspec.Struct, frozen=True, tag=True):
-    """Process to broker: it owns its shard and serves clients.
-
-    Attributes:
-        pid: its process id.
-        address: where it takes links.
-        http: where it takes requests of other processes.
-        epoch: the epoch of its lock.
-    """
+    """Process to broker: it owns its shard and serves clients. ``address`` and ``http`` are for other processes."""
 
     pid: int
     address: str
@@ -122,11 +91,7 @@ def line(message: Order | Report) -> bytes:
 
 
 class ForkServer:
-    """Forks processes. Its own process is started when one is wanted, and again if it has died.
-
-    Args:
-        module: what it runs; it calls ``serve_forks``.
-    """
+    """Forks processes. Its own process is started when one is wanted, and again if it has died."""
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -187,14 +152,7 @@ START_STOP_LIMIT = 3.0
 
 
 class Child:
-    """One process.
-
-    Args:
-        prepare: what it is told first.
-        serve: what it is told for a shard.
-        reported: called with what it says.
-        ended: called when it has ended.
-    """
+    """One process: it is told ``prepare`` first."""
 
     def __init__(
         self, fork_server: ForkServer, prepare: Prepare, serve: Callable[[int], Serve],

@@ -41,11 +41,7 @@ def local_database(settings: Settings) -> str:
 
 
 def local_flags(settings: Settings) -> dict[str, object]:
-    """The settings that make a broker one of several shards on this machine; none for a broker that is one process.
-
-    Raises:
-        InvalidSettings: what the data directory has does not fit the settings.
-    """
+    """The settings that make a broker one of several shards on this machine; none for a broker that is one process."""
     is_formed, wanted = local_directory(settings).exists(), settings.broker.shards
     if not is_formed and wanted <= 1:
         return {}
@@ -73,15 +69,7 @@ def local_shard_url(settings: Settings, shard: int) -> str:
 def serve_shard(
     settings: Settings, stores: tuple[str, ...], shards: int, shard: int, addresses: dict[str, str]
 ) -> Serve:  # fmt: skip
-    """What the process of a shard is told.
-
-    Args:
-        settings: those of the broker.
-        stores: the databases of the shards, used in turn.
-        shards: how many there are.
-        shard: its number; ``FRONT`` for none.
-        addresses: where clients reach the broker, by the key of the setting.
-    """
+    """What the process of a shard is told; the stores are used in turn, the addresses are by the key of the setting."""
     flags: dict[str, object] = {"console.enabled": False, **addresses}
     data = Path(settings.store.data)
     if shard == FRONT:
@@ -119,18 +107,7 @@ def shard_url(url: str, shard: int) -> str:
 
 
 def split(settings: Settings, shards: int) -> int:
-    """Divide a store that no broker uses.
-
-    Args:
-        settings: those of the broker.
-        shards: how many there will be.
-
-    Returns:
-        How many placement keys were pinned to shard 0.
-
-    Raises:
-        InvalidSettings: the store has what cannot stay where it is, or there is none.
-    """
+    """Divide a store that no broker uses; how many placement keys were pinned to shard 0."""
     url = store_url(settings)
     file = security_file(settings)
     if file is not None and file.exists():

@@ -47,12 +47,7 @@ LONGEST_LINE = 64 * 2**20
 
 
 class ShardProcess:
-    """One process: first it is prepared, then told its shard; it ends with its input.
-
-    Args:
-        channel: leads to the supervisor.
-        http: makes what serves the HTTP API.
-    """
+    """One process: first it is prepared, then told its shard; it ends with its input."""
 
     def __init__(self, channel: socket.socket, http: HttpServerMaker) -> None:
         self._channel = channel

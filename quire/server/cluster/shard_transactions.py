@@ -33,15 +33,7 @@ LONGEST = 1000
 
 
 class LineEnd:
-    """One end.
-
-    Args:
-        take: takes a line that has come, as words.
-        gone: is called when the connection is over.
-
-    Attributes:
-        connection: what carries it; set before anything can come.
-    """
+    """One end of a virtual connection on which two processes of a cluster exchange lines of text."""
 
     connection: VirtualConnection
 
@@ -93,12 +85,7 @@ V = TypeVar("V")
 
 
 class Outcomes:
-    """The outcomes that one process tells and hears.
-
-    Args:
-        links: lead to the other shards, and to the own one.
-        decisions: those that are made here.
-    """
+    """The outcomes that one process tells and hears."""
 
     def __init__(self, broker: Broker, links: Links, decisions: Decisions) -> None:
         self._broker = broker
@@ -198,11 +185,7 @@ class Outcomes:
             end.say("gone", xid, self._map.epoch)
 
     def _settle_soon(self, xid: Xid, outcome: str, then: Callable[[], None]) -> None:
-        """End a branch in a step of its own: it may be large, and there may be many.
-
-        Args:
-            then: is called when that is stored, or has failed.
-        """
+        """End a branch in a step of its own: it may be large, and there may be many. ``then`` hears no failure."""
         step = partial(self._settle, xid, outcome, then)
         self._broker.core.steps.add(step, "the outcome of a transaction", stores=False)
 
@@ -230,24 +213,14 @@ def _next_of(known: dict[K, V]) -> list[tuple[K, V]]:
 
 
 def _read(words: list[str], count: int) -> tuple[str, Xid, int]:
-    """The words of a line: what is said, of which branch, and by which epoch.
-
-    Raises:
-        ProtocolViolation: it is no such line.
-        InvalidArgument: the branch has no name.
-    """
+    """The words of a line: what is said, of which branch, and by which epoch."""
     if len(words) != count or (count > 2 and not words[2].isdigit()):
         raise ProtocolViolation("a line between processes of the cluster is not understood", command="line")
     return words[0], Xid.parse(words[1]), int(words[2]) if count > 2 else 0
 
 
 class ShardTransactions:
-    """The parts of one process.
-
-    Attributes:
-        decisions: those that are made here.
-        outcomes: tells and hears what becomes of transactions.
-    """
+    """The parts of one process."""
 
     def __init__(self, broker: Broker, links: Links) -> None:
         self.decisions = Decisions(broker.core)
@@ -256,18 +229,10 @@ class ShardTransactions:
         self._map = links.cluster_map
 
     def step(self, text: str, session: LocalSession, transaction: Transaction, then: Callable[[], None]) -> bool:
-        """Make a step. What it is about was gathered before (``must_gather``).
+        """Make a step, as ``SpanningCommit`` says it; whether the transaction is over for the session.
 
-        Args:
-            text: the step, as ``SpanningCommit`` says it.
-            transaction: what the session has done in it.
-            then: is called when the step is done, and what it stores is durable; not if the session is gone then.
-
-        Returns:
-            Whether the transaction is over for the session.
-
-        Raises:
-            QuireError: the step is not possible. The transaction is open.
+        What it is about was gathered before. ``then`` is called when the step is durable, unless the session is gone.
+        If the step is not possible, the transaction is open.
         """
         word, id, *rest = text.split(" ")
         if word == "enlist":

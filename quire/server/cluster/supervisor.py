@@ -51,16 +51,7 @@ class ProcessState:
 
 
 class ShardProcesses:
-    """All processes of a broker. The supervisor drives it by calls; it waits for nothing.
-
-    Args:
-        name: the name of the broker in its cluster.
-        shards: how many shards the cluster has.
-        spawn: starts a process.
-
-    Attributes:
-        is_ending: whether all processes are being stopped.
-    """
+    """All processes of a broker: which shards they run or wait for. It is driven by calls, and waits for nothing."""
 
     def __init__(self, name: str, shards: int, clock: Clock, spawn: Callable[[], ManagedProcess]) -> None:
         self.name = name
@@ -265,14 +256,7 @@ T = TypeVar("T")
 async def waited_for(
     call: Callable[[], Awaitable[T]], clock: Clock, patience: float, sleep: Callable[[float], Awaitable[None]]
 ) -> T:  # fmt: skip
-    """What a call of the directory returns, as soon as the database of the cluster answers.
-
-    Args:
-        patience: how long to wait for that, in seconds.
-
-    Raises:
-        StoreUnreachable: it does not.
-    """
+    """What a call of the directory returns, once the database of the cluster answers, within ``patience`` seconds."""
     ends, is_told = clock.monotonic() + patience, False
     while True:
         try:
@@ -294,14 +278,7 @@ class Ask(Protocol):
 
 
 class Supervisor:
-    """One broker of a cluster.
-
-    Args:
-        directory: the database of the cluster.
-        processes: its processes.
-        row: what others see of the broker; ``run``, ``standing_by`` and ``leaving`` are set here.
-        ask: makes calls of the directory.
-    """
+    """One broker of a cluster. It sets ``run``, ``standing_by`` and ``leaving`` in its row."""
 
     def __init__(self, directory: Directory, processes: ShardProcesses, row: BrokerRow, clock: Clock, ask: Ask) -> None:
         self._directory = directory

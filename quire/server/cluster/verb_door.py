@@ -114,13 +114,7 @@ class OwnerConnection(Connection, Protocol):
 
 
 class _KnownRoute:
-    """A route of the entry.
-
-    Attributes:
-        body: what the entry says of it.
-        route: what the session says; None if it has to be asked, again after each change.
-        version: of the session, when it was asked.
-    """
+    """A route of the entry. Ours is None if the session has to be asked, again after each change of its version."""
 
     __slots__ = ("body", "route", "version")
 
@@ -131,14 +125,7 @@ class _KnownRoute:
 
 
 class VerbDoor(ConnectedDoor):
-    """One client.
-
-    Args:
-        make_session: makes the session of a client that has logged in.
-        cluster: says which destinations this shard has.
-        shared: the parts of this process in transactions over several shards.
-        by_client_id: all doors of clients with a client id.
-    """
+    """One client."""
 
     protocol = "verbs"
     batch = 0
@@ -653,11 +640,7 @@ _ARGUMENTS: dict[str, Any] = {
 
 
 def _arguments(call: verbs.Call) -> tuple[Any, ...]:
-    """The arguments of a call.
-
-    Raises:
-        ProtocolViolation: they are none of it.
-    """
+    """The arguments of a call."""
     kind = _ARGUMENTS.get(call.name)
     try:
         return call.arguments if kind is None else msgspec.convert(call.arguments, kind)
@@ -775,13 +758,7 @@ class VirtualTransport(asyncio.Transport):
 
 
 class VirtualClient(ClientTransport):
-    """A client of another process.
-
-    Args:
-        accepted: it is counted at its entry, and not here.
-        connection: what carries it.
-        access: what it may do, by the rules of this process.
-    """
+    """A client of another process. It is counted at its entry, and not here."""
 
     def __init__(
         self, broker: Broker, doors: ProtocolDoors, connections: dict[ClientTransport, ConnectedDoor],

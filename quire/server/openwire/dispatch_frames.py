@@ -193,7 +193,6 @@ class PlainDispatch:
 
         Args:
             sequence: the number by which the client names it.
-            is_first: whether it is the first of its group for this consumer.
             place: of a stream: the two properties that say where in it the message is, encoded.
         """
         content = message.content
@@ -262,15 +261,7 @@ Encode = Callable[[Structure], bytes]
 
 
 class DispatchFrames:
-    """Writes the messages of one subscription.
-
-    Args:
-        format: how frames look.
-        encode: writes a command as a frame.
-        consumer: whose the messages are.
-        destination: where they come from.
-        part: the number of the consumer's part, if it may have several; None for its only one.
-    """
+    """Writes the messages of one subscription. ``part`` is a part's number; None for a consumer's only one."""
 
     __slots__ = ("_consumer", "_destination", "_encode", "_format", "_part", "_plain", "_refused", "_tells")
 
@@ -289,11 +280,7 @@ class DispatchFrames:
         self._refused: list[tuple[int, QuireError]] = []
 
     def frames(self, messages: list[Message], *, is_first: bool) -> list[bytes]:
-        """The frames of messages, without those that the client cannot take; ``take_refused`` says which.
-
-        Args:
-            is_first: whether each is the first of its group for this consumer.
-        """
+        """The frames of messages, without those that the client cannot take; ``take_refused`` says which."""
         frames = []
         for message in messages:
             try:
@@ -419,11 +406,8 @@ class MemberFrames(StreamFrames):
     """Writes what a member of a group, or a reader, is given of one partition, or of the retries.
 
     Clients take a message whose id comes twice on a connection for a duplicate, and acknowledge it as poison. So what
-    may come again is told apart by its producer, and shows its id as text.
-
-    Args:
-        part: the member's part.
-        is_fresh: whether the consumer had nothing of the partition before.
+    may come again is told apart by its producer, and shows its id as text. That is all if the consumer had anything of
+    the partition before (``is_fresh``).
     """
 
     __slots__ = ("_is_fresh", "_of")

@@ -24,6 +24,7 @@ import base64
 import struct
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from typing import Any
 from urllib.parse import quote
 
 from quire.broker.dead_letter import LETTER_HEADERS
@@ -81,11 +82,7 @@ LONGEST_STRING = 8191
 
 
 def property_lines(marshalled: bytes) -> bytes:
-    """The header lines of properties.
-
-    Raises:
-        ProtocolViolation: they are no map of primitives.
-    """
+    """The header lines of properties."""
     plain = _plain_lines(marshalled)
     return _any_lines(marshalled) if plain is None else plain
 
@@ -217,11 +214,7 @@ class PropertyReader:
 
 
 def written_value(kind: bytes | None, text: bytes) -> bytes:
-    """A property's value as OpenWire writes it, with its tag.
-
-    Args:
-        kind: its type; None for a string.
-    """
+    """A property's value as OpenWire writes it, with its tag; without a kind it is a string."""
     if kind is not None and (write := _WRITERS.get(kind)) is not None:
         try:
             return write(text)
@@ -275,11 +268,7 @@ PRODUCERS = 4096
 
 
 def content_of(message: Message) -> bytes:
-    """The content of a message that a client sends.
-
-    Raises:
-        ProtocolViolation: its properties or its body cannot be read.
-    """
+    """The content of a message that a client sends; ``ProtocolViolation`` if it cannot be read."""
     assert message.message_id is not None
     id = message.message_id
     number = b"%d\ntimestamp:%d\n" % (id.producer_sequence_id, message.timestamp)
@@ -309,11 +298,7 @@ def content_of(message: Message) -> bytes:
 
 
 def plain_content(message: PlainMessage) -> bytes:
-    """The content of a plain message that a client sends: the same as that of ``content_of``.
-
-    Raises:
-        ProtocolViolation: its properties or its body cannot be read.
-    """
+    """The content of a plain message that a client sends: the same as that of ``content_of``."""
     body = message.content or b""
     if not message.is_text:
         return _joined(message, b"content-length:%d\n" % len(body), body)
@@ -438,57 +423,34 @@ def _lone_surrogates(headers: dict[bytes, bytes]) -> dict[bytes, str]:
 
 def _take_headers(message: Message, headers: dict[bytes, bytes], lone: dict[bytes, str]) -> None:
     for name, value in headers.items():
-        if (take := HEADERS[name]) is not None:
+        if (field := HEADERS[name]) is not None:
             text = value.decode("utf-8", "replace")
-            take(message, modified_utf8.with_halves(text, lone[name]) if name in lone else text)
+            text = modified_utf8.with_halves(text, lone[name]) if name in lone else text
+            setattr(message, field, _READ[field](text) if field in _READ else text)
 
 
-def _take_correlation_id(message: Message, text: str) -> None:
-    message.correlation_id = text
-
-
-def _take_type(message: Message, text: str) -> None:
-    message.type = text
-
-
-def _take_reply_to(message: Message, text: str) -> None:
-    message.reply_to = destination_in(text)
-
-
-def _take_original_destination(message: Message, text: str) -> None:
-    message.original_destination = destination_in(text)
-
-
-def _take_group(message: Message, text: str) -> None:
-    message.group_id = text
-
-
-def _take_group_sequence(message: Message, text: str) -> None:
+def _group_sequence(text: str) -> int:
     number = _number(text.encode())
-    message.group_sequence = number if -(1 << 31) <= number < 1 << 31 else 0
+    return number if -(1 << 31) <= number < 1 << 31 else 0
 
 
-def _take_user(message: Message, text: str) -> None:
-    message.user_id = text
+_READ: dict[str, Callable[[str], Any]] = {
+    "reply_to": destination_in, "original_destination": destination_in, "group_sequence": _group_sequence,
+}  # fmt: skip
 
-
-HEADERS: dict[bytes, Callable[[Message, str], None] | None] = {
+HEADERS: dict[bytes, str | None] = {
     b"message-id": None, b"timestamp": None, b"persistent": None, b"content-length": None, b"amq-msg-type": None,
     b"content-encoding": None, b"blob-url": None, b"blob-mime-type": None, b"blob-deleted": None, b"expires": None,
     b"priority": None, b"redelivered": None, b"destination": None, LONE_SURROGATES: None,
-    b"correlation-id": _take_correlation_id, b"type": _take_type, b"reply-to": _take_reply_to,
-    b"original-destination": _take_original_destination, b"JMSXGroupID": _take_group,
-    b"JMSXGroupSeq": _take_group_sequence, b"JMSXUserID": _take_user,
+    b"correlation-id": "correlation_id", b"type": "type", b"reply-to": "reply_to",
+    b"original-destination": "original_destination", b"JMSXGroupID": "group_id", b"JMSXGroupSeq": "group_sequence",
+    b"JMSXUserID": "user_id",
 }  # fmt: skip
 """What a header that is no property says; None if its record has that, or it says how the body is read."""
 
 
 def _of_kind(headers: dict[bytes, bytes], body: bytes, lone: str) -> Message:
-    """A message of the kind that its headers say, with its body.
-
-    Args:
-        lone: what each U+FFFD of a text stands for.
-    """
+    """A message of the kind that its headers say; each U+FFFD of a text body stands for what ``lone`` says."""
     kind = headers.get(b"amq-msg-type")
     if b"content-encoding" in headers:
         return _CLASSES.get(kind or b"bytes", ActiveMQBytesMessage)(content=body, compressed=True)

@@ -14,7 +14,7 @@ from quire.broker.broker import Broker
 from quire.broker.dead_letter import DUPLICATE
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.streams.partition import Start, StartKind
-from quire.broker.transactions.decisions import FORMAT, Xid
+from quire.broker.transactions.decisions import Xid
 from quire.destination import ADVISORIES, DestinationKind
 from quire.destination_pattern import Pattern
 from quire.errors import (
@@ -51,7 +51,6 @@ from quire.protocols.openwire.structures import (
     ConnectionId,
     ConsumerId,
     LocalTransactionId,
-    ProducerId,
     SessionId,
     Structure,
     TransactionId,
@@ -88,18 +87,14 @@ from quire.sessions.base import (
     UpTo,
 )
 from quire.sessions.rights import Gate
-from quire.sessions.transactions import branch_tx, xid_of
+from quire.sessions.transactions import branch_tx, checked_xid, xid_of
 
 _RESPONSE = struct.Struct(">iBi?i")
 _RESPONSE_SIZE = _RESPONSE.size - 4
 
 
 class Answer(bytes):
-    """The response to a command, encoded: what a client gets if the command succeeds and has no result.
-
-    Attributes:
-        command: the command.
-    """
+    """The response to a command, encoded: what a client gets if the command succeeds and has no result."""
 
     command: Any
 
@@ -115,16 +110,13 @@ def answered_by(token: bytes) -> int | None:
 
 
 class ClientDoor(ConnectedDoor):
-    """One client.
-
-    Args:
-        format: what the broker can do.
+    """One client, as its consumers, sends and transactions see it.
 
     Attributes:
         connection_id: the name that it gave its connection; empty before ``ConnectionInfo``.
         is_fault_tolerant: whether it connects again by itself and repeats what was not answered.
         package: the package in which it has the classes of JMS.
-        format: how frames look.
+        format: how frames look; at first what the broker can do.
     """
 
     def __init__(self, broker: Broker, gate: Gate, connection: Connection, format: WireFormat) -> None:
@@ -135,21 +127,14 @@ class ClientDoor(ConnectedDoor):
         self.connection_id = ""
         self.is_fault_tolerant = False
         self.package = JAVAX
+        self._last: tuple[TransactionId | None, Tx] = None, b""
 
     def now_ms(self) -> int:
         return self._core.clock.now_ms()
 
     @abstractmethod
-    def window(self, id: ProducerId) -> int:
-        """How many bytes a producer sends ahead; 0 if it does not wait for ``ProducerAck``."""
-
-    @abstractmethod
     def look_at_session(self) -> None:
         """What is asked of the session once for many commands may have changed."""
-
-    @abstractmethod
-    def remove_connection(self, info: RemoveInfo) -> bool:
-        """The client has taken its connection back; False if that has to wait."""
 
     # What it is told.
 
@@ -190,37 +175,13 @@ class ClientDoor(ConnectedDoor):
             else:
                 self.write(answer)
 
+    # Its transactions: local ones and XA branches, by the names that sessions have for them.
 
-_STEPS = {
-    TransactionType.COMMIT_ONE_PHASE: Step.COMMIT, TransactionType.COMMIT_TWO_PHASE: Step.COMMIT_PREPARED,
-    TransactionType.ROLLBACK: Step.ROLLBACK_KEEP, TransactionType.PREPARE: Step.PREPARE,
-    TransactionType.FORGET: Step.FORGET, TransactionType.END: Step.END,
-}  # fmt: skip
-_OF_LOCAL = (Step.COMMIT, Step.ROLLBACK_KEEP, Step.END)
-
-
-class OpenWireTransactions:
-    """The transactions of a connection.
-
-    Attributes:
-        handlers: what does the command that is about them.
-    """
-
-    def __init__(self, door: ClientDoor) -> None:
-        self._door = door
-        self._last: tuple[TransactionId | None, Tx] = None, b""
-        self.handlers: dict[type, Callable[[Any], bool | None]] = {TransactionInfo: self._step}
-
-    def name_of(self, id: TransactionId) -> Tx:
-        """The name of a transaction.
-
-        Raises:
-            InvalidArgument: it is a branch that clients may not use.
-        """
+    def tx_name(self, id: TransactionId) -> Tx:
         if id is self._last[0]:
             return self._last[1]
         if isinstance(id, XATransactionId):
-            name = branch_tx(_xid(id))
+            name = branch_tx(checked_xid(Xid(id.format_id, id.global_transaction_id, id.branch_qualifier)))
         else:
             name = b"l" + str(id).encode("utf-8", "surrogatepass")
         self._last = id, name
@@ -229,10 +190,10 @@ class OpenWireTransactions:
     def spoil(self, id: TransactionId, error: QuireError) -> None:
         """Something in a transaction failed whose client does not wait for it: its commit is to fail."""
         with suppress(QuireError):  # it is none: its commit fails anyway
-            self._door.session.spoil(self.name_of(id), error)
+            self.session.spoil(self.tx_name(id), error)
 
-    def _step(self, info: TransactionInfo) -> bool:
-        session, token = self._door.session, self._door.token(info)
+    def transact(self, info: TransactionInfo) -> bool:
+        session, token = self.session, self.token(info)
         if info.type == TransactionType.RECOVER:
             return session.call("recover", (), token)
         try:
@@ -243,13 +204,21 @@ class OpenWireTransactions:
         id = info.transaction_id
         if id is None:
             raise UnknownTransaction("the step of a transaction needs its id", transaction="")
-        name = self.name_of(id)
+        name = self.tx_name(id)
         if type is TransactionType.BEGIN:
             return session.begin(name, token)
         step = _STEPS[type]
         if isinstance(id, LocalTransactionId) and step not in _OF_LOCAL:
             raise UnknownTransaction(f"{id} is a local transaction: it has no {type.name}", transaction=str(id)[:60])
         return session.end(name, step, token)
+
+
+_STEPS = {
+    TransactionType.COMMIT_ONE_PHASE: Step.COMMIT, TransactionType.COMMIT_TWO_PHASE: Step.COMMIT_PREPARED,
+    TransactionType.ROLLBACK: Step.ROLLBACK_KEEP, TransactionType.PREPARE: Step.PREPARE,
+    TransactionType.FORGET: Step.FORGET, TransactionType.END: Step.END,
+}  # fmt: skip
+_OF_LOCAL = (Step.COMMIT, Step.ROLLBACK_KEEP, Step.END)
 
 
 def response_of(result: Any) -> Response:
@@ -263,18 +232,6 @@ def is_xa(command: object) -> bool:
     if not isinstance(command, TransactionInfo):
         return False
     return isinstance(command.transaction_id, XATransactionId) or command.type == TransactionType.RECOVER
-
-
-def _xid(id: XATransactionId) -> Xid:
-    """The name of a branch.
-
-    Raises:
-        InvalidArgument: a client may not use it.
-    """
-    if id.format_id == FORMAT:
-        text = f"the format id {FORMAT} is for transactions of the cluster itself"
-        raise InvalidArgument(text, argument="xid")
-    return Xid(id.format_id, id.global_transaction_id, id.branch_qualifier)
 
 
 def _transaction_id(xid: Xid) -> XATransactionId:
@@ -301,16 +258,7 @@ _SETTLEMENTS = {
 
 
 class OpenWireConsumer:
-    """A consumer, as its client knows it.
-
-    Args:
-        info: what the client asks for.
-        spec: what its session is asked for.
-
-    Attributes:
-        own: what the session has of it.
-        is_alone: whether it acknowledges each message for itself, so that earlier ones may have been seen.
-    """
+    """A consumer, as its client knows it. ``is_alone``: it acknowledges messages alone, and may have seen more."""
 
     __slots__ = ("_had", "_parts", "info", "is_alone", "own", "spec")
 
@@ -372,15 +320,10 @@ class OpenWireConsumer:
 
 
 class OpenWireConsumers:
-    """The consumers of a connection.
+    """The consumers of a connection."""
 
-    Attributes:
-        handlers: what does each command that is about them.
-    """
-
-    def __init__(self, door: ClientDoor, transactions: OpenWireTransactions) -> None:
+    def __init__(self, door: ClientDoor) -> None:
         self._door = door
-        self._transactions = transactions
         self._by_id: dict[ConsumerId, OpenWireConsumer] = {}
         self._by_text: dict[str, OpenWireConsumer] = {}
         self._run: list[int] = []
@@ -504,7 +447,7 @@ class OpenWireConsumers:
         except ValueError:
             text = f"{ack.ack_type} is no type of acknowledgement: 0 to 6"
             raise InvalidArgument(text, argument="ack_type") from None
-        tx = None if ack.transaction_id is None else self._transactions.name_of(ack.transaction_id)
+        tx = None if ack.transaction_id is None else self._door.tx_name(ack.transaction_id)
         how = _SETTLEMENTS.get(type) or Settlement(SettlementKind.POISON, cause=_cause_of(ack))
         what = self._what(consumer, ack, type)
         if what is None:
@@ -599,11 +542,7 @@ def _cause_of(ack: MessageAck) -> str:
 
 
 def _spec_of(info: ConsumerInfo, client_id: str | None) -> SubscribeSpec:
-    """What a consumer wants.
-
-    Raises:
-        QuireError: it makes no sense, or cannot be read.
-    """
+    """What a consumer wants."""
     assert info.destination is not None
     addresses = addresses_of(info.destination)
     _check_single(info, addresses)

@@ -38,11 +38,7 @@ REMEMBERED = 10_000
 
 @lru_cache(REMEMBERED)
 def addresses_of(destination: ActiveMQDestination) -> tuple[Address, ...]:
-    """The parts of a destination: more than one of a composite (``A,B`` or ``A,topic://B``).
-
-    Raises:
-        InvalidDestination: it has no name, or is of no known kind.
-    """
+    """The parts of a destination: more than one of a composite (``A,B`` or ``A,topic://B``)."""
     names, _, _ = destination.physical_name.partition("?")  # options are the client's
     own = _KINDS.get(type(destination))
     parts = [part.strip() for part in names.split(",")]
@@ -59,11 +55,7 @@ def _address(part: str, kind: DestinationKind, scope: Scope) -> Address:
 
 
 def stream_option(written: str, option: str) -> str | None:
-    """The one option that may stand behind the name of a stream (``stream://orders?start=earliest``); None without it.
-
-    Raises:
-        InvalidDestination: there is another one, or it cannot be read.
-    """
+    """The one option that may stand behind the name of a stream (``stream://orders?start=earliest``), or None."""
     _, options = split_options(written)
     if others := options.keys() - {option}:
         text = f"{written[:100]!r} has the option {min(others)[:60]!r}: here a stream may have {option} alone"
@@ -106,11 +98,7 @@ def written_destination(text: str) -> ActiveMQDestination:
 
 
 def plain(destination: ActiveMQDestination) -> Destination:
-    """The one destination of the core that is meant.
-
-    Raises:
-        InvalidDestination: it is several.
-    """
+    """The one destination of the core that is meant."""
     addresses = addresses_of(destination)
     if len(addresses) != 1:
         text = f"{str(destination)[:100]!r} names several destinations: name one"
@@ -129,12 +117,7 @@ def package_for(provider_version: str) -> str:
 
 
 def throwable(error: QuireError, package: str, *, xa: bool = False) -> Throwable:
-    """An error as a client is told it. Its code comes first, as in every other protocol.
-
-    Args:
-        package: of JMS.
-        xa: whether the command was about an XA transaction: its number stands at the end of the text.
-    """
+    """An error as a client is told it, its code first; of an XA transaction its number stands at the end."""
     entry = ERRORS[error.code]
     if xa:
         text = f"{error.code}: {error} xaErrorCode:{entry.xa}"

@@ -73,7 +73,6 @@ from quire.server.openwire.openwire_consumers import (
     Answer,
     ClientDoor,
     OpenWireConsumers,
-    OpenWireTransactions,
     answered_by,
     is_xa,
     response_of,
@@ -102,145 +101,6 @@ class Producer(NamedTuple):
     window: int
 
 
-class ConnectionCommands:
-    """The commands of one connection that are about neither messages, consumers nor transactions.
-
-    Attributes:
-        handlers: what does each of them.
-    """
-
-    def __init__(self, door: ClientDoor, consumers: OpenWireConsumers) -> None:
-        self._door = door
-        self._consumers = consumers
-        self._producers: dict[ProducerId, Producer] = {}
-        self._sessions: set[SessionId] = set()
-        self.handlers: dict[type, Callable[[Any], bool | None]] = {
-            ConnectionControl: self._control, FlushCommand: door.answer_in_order,
-            SessionInfo: self._add_session, ProducerInfo: self._add_producer, DestinationInfo: self._change_destination,
-            RemoveInfo: self._remove, RemoveSubscriptionInfo: self._remove_subscription,
-        }  # fmt: skip
-
-    def _control(self, command: ConnectionControl) -> None:
-        self._door.is_fault_tolerant = self._door.is_fault_tolerant or command.fault_tolerant
-        self._door.answer_in_order(command)
-
-    # Sessions and producers.
-
-    def _add_session(self, info: SessionInfo) -> None:
-        if info.session_id is None:
-            raise ProtocolViolation("a session needs an id", command="SessionInfo")
-        self._check_room(len(self._sessions), "sessions")
-        self._sessions.add(info.session_id)
-        self._door.answer_at_once(info)
-
-    def _add_producer(self, info: ProducerInfo) -> bool:
-        door = self._door
-        if info.producer_id is None:
-            raise ProtocolViolation("a producer needs an id", command="ProducerInfo")
-        if info.producer_id in self._producers:  # a failover client repeats it
-            door.answer_at_once(info)
-            return True
-        self._check_room(len(self._producers), "producers")
-        addresses = () if info.destination is None else addresses_of(info.destination)
-        address = addresses[0] if len(addresses) == 1 else None
-        if address is None:
-            door.answer_at_once(info)
-        elif not door.session.call("producer", (str(info.producer_id), address, True), door.token(info)):
-            return False
-        self._producers[info.producer_id] = Producer(address, info.window_size)
-        return True
-
-    def _check_room(self, count: int, what: str) -> None:
-        if count >= MAX_OBJECTS:
-            raise LimitExceeded(f"{MAX_OBJECTS} {what} are the limit of a connection", limit=MAX_OBJECTS)
-
-    def window(self, id: ProducerId) -> int:
-        producer = self._producers.get(id)
-        return 0 if producer is None else producer.window
-
-    def _remove_producer(self, id: ProducerId) -> bool:
-        producer = self._producers.get(id)
-        if producer is None:
-            return True
-        address, session = producer.address, self._door.session
-        if address is not None and not session.call("producer", (str(id), address, False)):
-            return False
-        del self._producers[id]
-        return True
-
-    # Destinations.
-
-    def _change_destination(self, info: DestinationInfo) -> bool:
-        door = self._door
-        if info.destination is None:
-            raise ProtocolViolation("DestinationInfo needs a destination", command="DestinationInfo")
-        addresses, is_new = addresses_of(info.destination), info.operation_type == DestinationOperation.ADD
-        temporary = [address for address in addresses if address.scope is Scope.REMOTE]
-        common = tuple(address for address in addresses if address.scope is not Scope.REMOTE)
-        if not is_new and info.operation_type == DestinationOperation.REMOVE and common:
-            if not door.session.call("delete", (common,), None if temporary else door.token(info)):
-                return False
-        elif is_new:
-            for address in common:
-                last = address is common[-1] and not temporary
-                door.session.call("create", (address,), door.token(info) if last else None)
-        for address in temporary:
-            token = door.token(info) if address is temporary[-1] else None
-            self._check_own(address.name)
-            if is_new:
-                door.session.temporary(address.kind, address.name, token)
-            else:
-                door.session.call("drop-temporary", (address,), token)
-        door.look_at_session()
-        return True
-
-    def _check_own(self, name: str) -> None:
-        if not name.startswith(f"{self._door.connection_id}:"):
-            text = f"the temporary destination {name[:60]!r} does not belong to this connection"
-            raise InvalidDestination(text, destination=name[:60])
-
-    # Stored subscriptions.
-
-    def _remove_subscription(self, info: RemoveSubscriptionInfo) -> bool:
-        session = self._door.session
-        client, name = info.client_id or session.client_id or "", info.subscription_name or ""
-        if name.startswith(STREAM):
-            return self._remove_group(info, name)
-        return session.call("remove-durable", (client, name, STREAM), self._door.token(info))
-
-    def _remove_group(self, info: RemoveSubscriptionInfo, written: str) -> bool:
-        """Remove a consumer group that is written as ``stream://orders?group=billing``."""
-        addresses, group = addresses_of(ActiveMQTopic(written)), stream_option(written, "group")
-        if group is None or len(addresses) > 1:
-            text = f"{written[:100]!r} is no group of a stream: write {STREAM}NAME?group=GROUP"
-            raise InvalidArgument(text, argument="subscription_name")
-        return self._door.session.call("remove-group", (addresses[0].name, group), self._door.token(info))
-
-    # The end of any of them.
-
-    def _remove(self, info: RemoveInfo) -> bool:
-        id, door = info.object_id, self._door
-        if isinstance(id, ConsumerId):
-            return self._consumers.remove(info, id)
-        if isinstance(id, ConnectionId) and door.connection_id and id.value == door.connection_id:
-            return door.remove_connection(info)
-        if isinstance(id, SessionId):
-            if not self._consumers.remove_of(id, info.last_delivered_sequence_id):
-                return False
-            self._sessions.discard(id)
-            producers = [known for known in self._producers if _is_of(known, id)]
-        else:
-            producers = [id] if isinstance(id, ProducerId) else []
-        if not all([self._remove_producer(producer) for producer in producers]):
-            return False
-        door.answer_in_order(info)
-        return True
-
-    def forget(self) -> None:
-        self._producers.clear()
-        self._sessions.clear()
-
-
 def _is_of(producer: ProducerId, session: SessionId) -> bool:
     return (producer.connection_id, producer.session_id) == (session.connection_id, session.value)
 
@@ -255,20 +115,15 @@ _PARTITION = PARTITION.encode()
 
 
 class Plan(NamedTuple):
-    """How to send to a destination.
-
-    Attributes:
-        has_stream: whether a stream is among it: there the time of a message is the broker's.
-    """
+    """How to send to a destination. If a stream is among it, the time of a message is the broker's."""
 
     route: Route
     has_stream: bool
 
 
 class OpenWireSends:
-    def __init__(self, door: ClientDoor, transactions: OpenWireTransactions) -> None:
+    def __init__(self, door: "OpenWireDoor") -> None:
         self._door = door
-        self._transactions = transactions
         self._plans: dict[ActiveMQDestination, Plan] = {}
         self._producers: dict[ProducerId, str] = {}
         self._version = -1  # of the session, when the first of the plans was made
@@ -290,11 +145,7 @@ class OpenWireSends:
         return [plan.route.text for plan in self._plans.values()]
 
     def send(self, message: Message | PlainMessage, *, restricted: bool) -> bool:
-        """Take a message; False if it has to wait for room.
-
-        Args:
-            restricted: whether any send may have to wait now.
-        """
+        """Take a message; False if it has to wait for room."""
         door, destination = self._door, message.destination
         if type(message) is PlainMessage:
             number, producer_id = message.number, message.producer_id
@@ -324,7 +175,7 @@ class OpenWireSends:
             return True
         producer = (self._producers.get(producer_id) or self._numbered(producer_id)) if is_numbered else ""
         how = Sending(message.expiration, priority, persistent, producer, number)
-        tx = None if transaction is None else self._transactions.name_of(transaction)
+        tx = None if transaction is None else self._door.tx_name(transaction)
         return door.session.accept(route, content, how, tx=tx, token=self._token(message))
 
     def _token(self, message: Message | PlainMessage) -> bytes | None:
@@ -391,14 +242,7 @@ GOODBYE = Answer()
 
 
 class OpenWireDoor(ClientDoor):
-    """One client.
-
-    Args:
-        format: what the broker can do.
-        greeting: the frame that says so.
-        makes_session: makes its session.
-        cluster: says which brokers the client may use; None for this one alone.
-    """
+    """One client. ``cluster`` says which brokers it may use; None for this one alone."""
 
     batch = BATCH
 
@@ -411,16 +255,18 @@ class OpenWireDoor(ClientDoor):
         self._makes_session = makes_session
         self._cluster = cluster
         self._told: str | None = None  # the brokers that it was told of
-        self._transactions = OpenWireTransactions(self)
-        self._sends = OpenWireSends(self, self._transactions)
-        self._consumers = OpenWireConsumers(self, self._transactions)
-        self._commands = ConnectionCommands(self, self._consumers)
+        self._sends = OpenWireSends(self)
+        self._consumers = OpenWireConsumers(self)
+        self._producers: dict[ProducerId, Producer] = {}
+        self._jms_sessions: set[SessionId] = set()
         self._is_negotiated = self._is_connected = self._is_restricted = self._takes = self._is_full = False
         self._connect_timer = broker.core.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
         self._handlers: dict[type, Callable[[Any], bool | None]] = {
-            **self._commands.handlers, **self._consumers.handlers, ConnectionInfo: self._connect,
+            **self._consumers.handlers, TransactionInfo: self.transact, ConnectionInfo: self._connect,
             WireFormatInfo: self._agree, KeepAliveInfo: self._keep_alive, ShutdownInfo: self._shut_down,
-            **self._transactions.handlers,
+            ConnectionControl: self._control, FlushCommand: self.answer_in_order, SessionInfo: self._add_session,
+            ProducerInfo: self._add_producer, DestinationInfo: self._change_destination, RemoveInfo: self._remove,
+            RemoveSubscriptionInfo: self._remove_subscription,
         }  # fmt: skip
         self.write(greeting)
 
@@ -435,9 +281,6 @@ class OpenWireDoor(ClientDoor):
     @property
     def client_id(self) -> str | None:
         return self.session.client_id if self._is_connected else None
-
-    def window(self, id: ProducerId) -> int:
-        return self._commands.window(id)
 
     def _new_session(self) -> Session:
         return self._makes_session(self.guard, self)
@@ -552,6 +395,114 @@ class OpenWireDoor(ClientDoor):
             name = type(command).__name__
             raise ProtocolViolation(f"{name} may not come before ConnectionInfo is accepted", command=name)
 
+    # What the client says of its connection, sessions, producers and destinations.
+
+    def _control(self, command: ConnectionControl) -> None:
+        self.is_fault_tolerant = self.is_fault_tolerant or command.fault_tolerant
+        self.answer_in_order(command)
+
+    def _add_session(self, info: SessionInfo) -> None:
+        if info.session_id is None:
+            raise ProtocolViolation("a session needs an id", command="SessionInfo")
+        self._check_room(len(self._jms_sessions), "sessions")
+        self._jms_sessions.add(info.session_id)
+        self.answer_at_once(info)
+
+    def _add_producer(self, info: ProducerInfo) -> bool:
+        if info.producer_id is None:
+            raise ProtocolViolation("a producer needs an id", command="ProducerInfo")
+        if info.producer_id in self._producers:  # a failover client repeats it
+            self.answer_at_once(info)
+            return True
+        self._check_room(len(self._producers), "producers")
+        addresses = () if info.destination is None else addresses_of(info.destination)
+        address = addresses[0] if len(addresses) == 1 else None
+        if address is None:
+            self.answer_at_once(info)
+        elif not self.session.call("producer", (str(info.producer_id), address, True), self.token(info)):
+            return False
+        self._producers[info.producer_id] = Producer(address, info.window_size)
+        return True
+
+    def _check_room(self, count: int, what: str) -> None:
+        if count >= MAX_OBJECTS:
+            raise LimitExceeded(f"{MAX_OBJECTS} {what} are the limit of a connection", limit=MAX_OBJECTS)
+
+    def window(self, id: ProducerId) -> int:
+        producer = self._producers.get(id)
+        return 0 if producer is None else producer.window
+
+    def _remove_producer(self, id: ProducerId) -> bool:
+        producer = self._producers.get(id)
+        if producer is None:
+            return True
+        address, session = producer.address, self.session
+        if address is not None and not session.call("producer", (str(id), address, False)):
+            return False
+        del self._producers[id]
+        return True
+
+    def _change_destination(self, info: DestinationInfo) -> bool:
+        if info.destination is None:
+            raise ProtocolViolation("DestinationInfo needs a destination", command="DestinationInfo")
+        addresses, is_new = addresses_of(info.destination), info.operation_type == DestinationOperation.ADD
+        temporary = [address for address in addresses if address.scope is Scope.REMOTE]
+        common = tuple(address for address in addresses if address.scope is not Scope.REMOTE)
+        if not is_new and info.operation_type == DestinationOperation.REMOVE and common:
+            if not self.session.call("delete", (common,), None if temporary else self.token(info)):
+                return False
+        elif is_new:
+            for address in common:
+                last = address is common[-1] and not temporary
+                self.session.call("create", (address,), self.token(info) if last else None)
+        for address in temporary:
+            token = self.token(info) if address is temporary[-1] else None
+            self._check_own(address.name)
+            if is_new:
+                self.session.temporary(address.kind, address.name, token)
+            else:
+                self.session.call("drop-temporary", (address,), token)
+        self.look_at_session()
+        return True
+
+    def _check_own(self, name: str) -> None:
+        if not name.startswith(f"{self.connection_id}:"):
+            text = f"the temporary destination {name[:60]!r} does not belong to this connection"
+            raise InvalidDestination(text, destination=name[:60])
+
+    def _remove_subscription(self, info: RemoveSubscriptionInfo) -> bool:
+        session = self.session
+        client, name = info.client_id or session.client_id or "", info.subscription_name or ""
+        if name.startswith(STREAM):
+            return self._remove_group(info, name)
+        return session.call("remove-durable", (client, name, STREAM), self.token(info))
+
+    def _remove_group(self, info: RemoveSubscriptionInfo, written: str) -> bool:
+        """Remove a consumer group that is written as ``stream://orders?group=billing``."""
+        addresses, group = addresses_of(ActiveMQTopic(written)), stream_option(written, "group")
+        if group is None or len(addresses) > 1:
+            text = f"{written[:100]!r} is no group of a stream: write {STREAM}NAME?group=GROUP"
+            raise InvalidArgument(text, argument="subscription_name")
+        return self.session.call("remove-group", (addresses[0].name, group), self.token(info))
+
+    def _remove(self, info: RemoveInfo) -> bool:
+        id = info.object_id
+        if isinstance(id, ConsumerId):
+            return self._consumers.remove(info, id)
+        if isinstance(id, ConnectionId) and self.connection_id and id.value == self.connection_id:
+            return self._remove_connection(info)
+        if isinstance(id, SessionId):
+            if not self._consumers.remove_of(id, info.last_delivered_sequence_id):
+                return False
+            self._jms_sessions.discard(id)
+            producers = [known for known in self._producers if _is_of(known, id)]
+        else:
+            producers = [id] if isinstance(id, ProducerId) else []
+        if not all([self._remove_producer(producer) for producer in producers]):
+            return False
+        self.answer_in_order(info)
+        return True
+
     # Answers.
 
     def confirmed(self, tokens: list[bytes]) -> None:
@@ -592,7 +543,7 @@ class OpenWireDoor(ClientDoor):
             self._refuse(command, error)
         else:
             if (transaction := getattr(command, "transaction_id", None)) is not None:
-                self._transactions.spoil(transaction, error)
+                self.spoil(transaction, error)
             self.report(error)
 
     def _refuse(self, command: Any, error: QuireError) -> None:
@@ -736,7 +687,7 @@ class OpenWireDoor(ClientDoor):
         self._connect_timer.cancel()
         self._forget_connection()
 
-    def remove_connection(self, info: RemoveInfo) -> bool:
+    def _remove_connection(self, info: RemoveInfo) -> bool:
         """The client has taken its connection back; it may introduce itself anew over the same socket (ActiveMQ)."""
         if not self._consumers.remove_of(None, info.last_delivered_sequence_id):
             return False
@@ -749,17 +700,13 @@ class OpenWireDoor(ClientDoor):
     def _forget_connection(self) -> None:
         self._is_connected, self.connection_id = False, ""
         self._consumers.forget()
-        self._commands.forget()
+        self._producers.clear()
+        self._jms_sessions.clear()
         self._sends.use(-1)
 
 
 class OpenWireDoors(ProtocolDoors):
-    """The OpenWire clients of a process.
-
-    Args:
-        makes_session: makes the sessions of clients.
-        cluster: of which the process is; None of none.
-    """
+    """The OpenWire clients of a process."""
 
     name = "openwire"
 

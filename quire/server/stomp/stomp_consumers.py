@@ -38,11 +38,7 @@ _REPLY_TO_LINE = re.compile(rb"\nreply-to:(/remote-temp-(?:queue|topic)/[^\n]*)"
 class OwnTemporaries:
     """Translates between the client's names and the broker's. The first use of a name makes the destination.
 
-    Args:
-        make: makes a destination; it goes with the session.
-
-    Attributes:
-        lines: what the ``reply-to`` header of a message is here, by its value in the broker; empty without any.
+    ``lines`` has what the ``reply-to`` header of a message is here, by its value in the broker.
     """
 
     def __init__(self, make: Callable[[DestinationKind], Address]) -> None:
@@ -62,11 +58,7 @@ class OwnTemporaries:
         return known
 
     def own(self, address: Address) -> Address:
-        """The client's name for a temporary destination that it has.
-
-        Raises:
-            InvalidDestination: it is another connection's.
-        """
+        """The client's name for a temporary destination that it has."""
         own = next((own for own, remote in self._remote.items() if address in (own, remote)), None)
         if own is None:
             text = f"{str(address)[:100]!r} belongs to another connection: only that one may consume it"
@@ -112,11 +104,7 @@ class MessageIds:
         return len(self._given)
 
     def find(self, id: str, wanted: str | None) -> tuple[Part, int] | None:
-        """The part that was given a message of an id, and its sequence, rather one in flight; None if there is none.
-
-        Args:
-            wanted: the subscription that the frame names; None if it names none.
-        """
+        """The part that was given a message of an id, and its sequence, rather one in flight; None if there is none."""
         found = [given for given in self._given.get(id, ()) if wanted in (None, given[0].consumer.spec.id)]
         there = [given for given in found if given[1] in given[0].in_flight]
         return there[0] if there else found[-1] if found else None
@@ -334,16 +322,7 @@ _EVENT = "event"  # the header of a MESSAGE frame that is no message: what has h
 
 
 def read_subscribe(head: Head, version: Version) -> tuple[SubscribeSpec, bool]:
-    """Understand a SUBSCRIBE frame. A header stands over the destination's option that means the same.
-
-    Returns:
-        What is wanted, and whether the client has named it; in 1.0 it need not.
-
-    Raises:
-        InvalidDestination: the destination is none.
-        InvalidHeader: a header's value cannot be read, or makes no sense with the destination.
-        InvalidSelector: the selector cannot be read.
-    """
+    """Understand a SUBSCRIBE frame, and whether it has an id. A header stands over an option of the destination."""
     addresses, options = read_destination(head.headers["destination"])
     headers = {**options, **head.headers}
     text = headers.get("selector", "")
@@ -378,12 +357,6 @@ def durable_name(headers: Mapping[str, str], *, of_queue: bool) -> str | None:
 
     It stands in a header of ActiveMQ's or Artemis'. With one of RabbitMQ's, which only says that there is one, it is
     the id; of a queue those headers say nothing that matters here.
-
-    Args:
-        of_queue: whether the frame is about a queue.
-
-    Raises:
-        InvalidHeader: the name is empty.
     """
     header = next((header for header in _NAMES if header in headers), "")
     if not header:
@@ -464,11 +437,7 @@ def is_of_member(spec: SubscribeSpec) -> bool:
 
 
 def read_membership(headers: Mapping[str, str]) -> Membership:
-    """Understand what a SUBSCRIBE frame to a stream says of the group, the member, where to start.
-
-    Raises:
-        InvalidHeader: a value cannot be read.
-    """
+    """Understand what a SUBSCRIBE frame to a stream says of the group, the member, where to start."""
     return Membership(
         group=_name(headers, "group"),
         member=_member(headers),
@@ -541,14 +510,7 @@ def _partitions(headers: Mapping[str, str]) -> tuple[int, ...]:
 
 
 class StompConsumer:
-    """What a SUBSCRIBE frame has made.
-
-    Attributes:
-        spec: what it wants.
-        consumer: the session's.
-        parts: what a member has, by partition.
-        asked: how many messages it has asked for last.
-    """
+    """What a SUBSCRIBE frame has made; it has asked for so many messages last."""
 
     consumer: Consumer
 

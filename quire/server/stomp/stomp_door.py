@@ -121,11 +121,7 @@ def read_ack_id(id: bytes) -> AckId | None:
 
 
 def read_rejection(headers: Mapping[str, str]) -> Settlement:
-    """What a NACK frame asks for.
-
-    Raises:
-        InvalidHeader: a value cannot be read.
-    """
+    """What a NACK frame asks for."""
     if "extend" in headers:
         return Settlement(SettlementKind.EXTEND, whole_number(headers, "extend", 0, 1000, MAX_EXTENSION))
     level = whole_number(headers, "delay-level", 0, DEAD_LETTER, len(LEVELS_MS))
@@ -333,15 +329,7 @@ _FIXED = frozenset(name.encode() for name in NOT_STORED | {"persistent", REPLY_T
 
 
 class SendRoute:
-    """The head of a SEND frame, understood once.
-
-    Attributes:
-        route: where its messages go.
-        target, receipts, stored: the route's.
-        lines: the header lines that are stored, and the empty line.
-        expiration, priority, persistent: as ``Target.send`` takes them.
-        how: the same for the session.
-    """
+    """The head of a SEND frame, understood once; ``lines`` are the header lines that are stored, and the empty line."""
 
     __slots__ = ("expiration", "how", "lines", "persistent", "priority", "receipts", "route", "stored", "target")
 
@@ -363,13 +351,7 @@ class SendRoute:
 
 
 class StompSends:
-    """The SEND frames of a client.
-
-    Attributes:
-        routes: of plain messages, by heads that were seen before.
-        destinations: where it has sent to lately, for operators.
-        version: the session's, when the first of the routes was found.
-    """
+    """The SEND frames of a client: routes of plain messages by heads seen before, at a version of the session."""
 
     def __init__(self, core: Core, session: Session, temporaries: OwnTemporaries, user_id: str) -> None:
         self.routes: dict[Head, SendRoute] = {}
@@ -462,11 +444,7 @@ class StompSends:
 
 
 class RoutePattern:
-    """The route of a head, for heads that are like it (``Head.base``).
-
-    Attributes:
-        route: as given.
-    """
+    """The route of a head, for heads that are like it (``Head.base``)."""
 
     __slots__ = (
         "_content", "_destination", "_destination_line", "_expires_at", "_fixed", "_fixed_lines", "_free", "_frees",
@@ -546,13 +524,7 @@ class _Goodbye(bytes):
 
 
 class StompDoor(ConnectedDoor):
-    """One client.
-
-    Attributes:
-        version: of the protocol.
-        temporaries: its temporary destinations.
-        message_ids: who was given a message, in 1.0 and 1.1.
-    """
+    """One client."""
 
     batch = BATCH
     temporaries: OwnTemporaries
@@ -701,11 +673,7 @@ class StompDoor(ConnectedDoor):
     # Transactions.
 
     def _tx_of(self, head: Head) -> Tx | None:
-        """The transaction that a frame is part of; None if it is part of none.
-
-        Raises:
-            UnknownTransaction: there is none of this name.
-        """
+        """The transaction that a frame is part of; None if it is part of none."""
         name = head.headers.get("transaction")
         if name is None:
             return None

@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
-from tests.unit.server.cluster.test_shard_processes import FakeProcess, broker
 
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT
@@ -15,6 +14,7 @@ from quire.errors import InvalidSettings, StoreUnreachable
 from quire.server.cluster import supervisor
 from quire.server.cluster.processes import Running, Waiting
 from quire.server.cluster.supervisor import HANDOVER_LIMIT, HURRY, LOOK, RENEWAL, ShardProcesses, Supervisor, waited_for
+from tests.unit.server.cluster.test_shard_processes import FakeProcess, broker
 
 T = TypeVar("T")
 
