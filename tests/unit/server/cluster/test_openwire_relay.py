@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.cluster.cluster_map import LivingBroker, Pin
+from quire.cluster.cluster_map import LivingBroker
 from quire.destination import Destination, DestinationKind
 from quire.errors import ShardMoved, SlowConsumer
 from quire.protocols.openwire.commands import (
@@ -12,43 +12,23 @@ from quire.protocols.openwire.commands import (
     ConsumerControl,
     DestinationInfo,
     ExceptionResponse,
-    KeepAliveInfo,
-    MessageAck,
     MessageDispatch,
     ProducerAck,
     RemoveInfo,
-    RemoveSubscriptionInfo,
     Response,
     ShutdownInfo,
 )
-from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.structures import (
     ActiveMQQueue,
     ActiveMQTempQueue,
     ActiveMQTopic,
     ConnectionId,
     ConsumerId,
-    MessageId,
-    ProducerId,
 )
 from tests.unit.server.cluster.openwire_cluster import OpenWireCluster
-from tests.unit.server.openwire.rig import OpenWireClient, pull, sequence_of, texts, thrown
+from tests.unit.server.openwire.rig import OpenWireClient, sequence_of, texts, thrown
 
 DEAD = ActiveMQQueue("ActiveMQ.DLQ")
-
-
-def test_a_message_goes_to_the_shard_that_has_its_queue() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    producer, consumer = cluster.client(0), cluster.client(0)
-    producer.send("one", "two", destination=there)
-    assert (cluster.depth(0, there), cluster.depth(1, there)) == (0, 2)
-    consumer.consumer(there)
-    dispatches = consumer.take(MessageDispatch)
-    assert texts(dispatches) == ["one", "two"]
-    consumer.acks(dispatches)
-    assert cluster.depth(1, there) == 0
-    assert not consumer.errors()
 
 
 def test_a_client_without_foreign_destinations_needs_no_other_shard() -> None:
@@ -76,17 +56,6 @@ def test_frames_may_be_cut_anywhere_in_a_link(piece: int) -> None:
     assert cluster.depth(1, there) == 0
 
 
-def test_a_message_that_is_larger_than_all_windows_goes_through() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    client.consumer(there)
-    client.send("x" * 3_000_000, destination=there)
-    (dispatch,) = client.take(MessageDispatch)
-    assert texts([dispatch]) == ["x" * 3_000_000]
-    assert cluster.members[0].broker.core.partial_bytes == 0
-
-
 def test_unfinished_frames_of_shards_count_until_the_client_is_gone() -> None:
     cluster = OpenWireCluster(piece=100_000)
     there = cluster.queue(1)
@@ -105,24 +74,6 @@ def test_unfinished_frames_of_shards_count_until_the_client_is_gone() -> None:
     assert core.partial_bytes == 0
 
 
-def test_a_client_that_does_not_read_holds_up_its_own_messages_alone() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    slow, quick, sender = cluster.client(0), cluster.client(0), cluster.client(1)
-    slow.connection.is_writable = slow.session.writable = False
-    slow.tell(slow.consumer_info(there))
-    cluster.run()
-    sender.send(*["x" * 20_000] * 200, destination=there)
-    came = len(slow.take(MessageDispatch))
-    assert 0 < came < 100
-    quick.consumer(there)
-    assert quick.is_open()
-    slow.connection.is_writable = True
-    slow.session.output_drained()
-    cluster.run()
-    assert slow.take(MessageDispatch)
-
-
 def test_a_client_that_reads_nothing_and_is_lost_leaves_no_consumer_at_the_owner() -> None:
     """Neither side had room for more: the owner must get rid of its output to hear of the end."""
     cluster = OpenWireCluster()
@@ -139,17 +90,6 @@ def test_a_client_that_reads_nothing_and_is_lost_leaves_no_consumer_at_the_owner
     client.vanish()
     cluster.run()
     assert owner.queue(there.physical_name).subscriptions == []
-
-
-def test_a_shard_that_takes_no_more_holds_the_input_of_the_client() -> None:
-    cluster = OpenWireCluster(memory={"limit": 100_000})
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    cluster.cut(1)
-    for _ in range(40):
-        client.tell(client.message("x" * 20_000, there))
-    cluster.members[0].run_turns()
-    assert "held" in client.connection.paused
 
 
 # Sends.
@@ -218,28 +158,6 @@ def test_what_a_client_sends_right_behind_its_login_goes_where_it_belongs() -> N
     assert (cluster.depth(0, here), cluster.depth(0, there), cluster.depth(1, there)) == (1, 0, 1)
 
 
-def test_messages_before_the_login_are_refused() -> None:
-    cluster = OpenWireCluster()
-    client = cluster.members[0].socket("eager")  # type: ignore[attr-defined]
-    client.negotiate(client.format)
-    client.tell(client.message("x", cluster.queue(1)))
-    cluster.run()
-    assert client.errors() == ["protocol-violation"]
-    assert cluster.depth(1, cluster.queue(1)) == 0
-
-
-def test_an_old_version_of_openwire_is_relayed_too() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    client = cluster.client(0, format=WireFormat(version=9))
-    client.send("one", destination=there)
-    client.consumer(there)
-    dispatches = client.take(MessageDispatch)
-    assert texts(dispatches) == ["one"]
-    client.acks(dispatches)
-    assert cluster.depth(1, there) == 0
-
-
 def test_repeated_sends_are_found_by_the_shard_whatever_the_entry() -> None:
     cluster = OpenWireCluster(3)
     there = cluster.queue(2)
@@ -256,20 +174,6 @@ def test_repeated_sends_are_found_by_the_shard_whatever_the_entry() -> None:
 # Consumers.
 
 
-def test_a_pull_is_answered_by_the_shard() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    consumer = client.consumer(there, prefetch=0)
-    pull(client, consumer, -1)
-    cluster.run()
-    assert client.messages() == [None]
-    client.send("one", destination=there)
-    pull(client, consumer, -1)
-    cluster.run()
-    assert client.messages() == ["one"]
-
-
 def test_a_failover_consumer_begins_when_it_gets_its_prefetch() -> None:
     cluster = OpenWireCluster()
     there = cluster.queue(1)
@@ -282,24 +186,6 @@ def test_a_failover_consumer_begins_when_it_gets_its_prefetch() -> None:
     client.tell(ConsumerControl(consumer_id=consumer, prefetch=10))
     cluster.run()
     assert client.messages() == ["one"]
-
-
-def test_messages_of_a_closed_consumer_come_back() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    client.send("one", destination=there)
-    consumer = client.consumer(there)
-    client.take(MessageDispatch)
-    client.remove(consumer)
-    client.consumer(there)
-    (dispatch,) = client.take(MessageDispatch)
-    assert dispatch.redelivery_counter == 1
-    client.vanish()
-    cluster.run()
-    other = cluster.client(1)
-    other.consumer(there)
-    assert other.messages() == ["one"]
 
 
 def test_the_end_of_a_session_ends_its_consumers_everywhere() -> None:
@@ -318,43 +204,6 @@ def test_the_end_of_a_session_ends_its_consumers_everywhere() -> None:
     assert client.messages() == []
 
 
-def test_a_wildcard_consumer_has_the_queues_of_all_shards() -> None:
-    cluster = OpenWireCluster(3)
-    client = cluster.client(0)
-    queues = [cluster.queue(shard, "w.a") for shard in range(3)]
-    client.consumer(ActiveMQQueue("w.>"), prefetch=30)
-    for queue in queues:
-        client.send("1", "2", "3", destination=queue)
-    dispatches = client.take(MessageDispatch)
-    assert sorted(str(d.destination) for d in dispatches) == sorted([str(queue) for queue in queues] * 3)
-    client.acks(dispatches[:5])
-    client.acks(dispatches[5:6], AckType.INDIVIDUAL)
-    client.acks(dispatches[6:])
-    assert [cluster.depth(shard, queues[shard]) for shard in range(3)] == [0, 0, 0]
-    assert client.errors() == []
-
-
-@pytest.mark.parametrize("shard", range(2))
-@pytest.mark.parametrize("name", [">", ""], ids=["wildcard", "list"])
-def test_a_consumer_of_several_shards_gets_its_whole_prefetch_from_one_of_them(shard: int, name: str) -> None:
-    cluster = OpenWireCluster(2)
-    queues = [cluster.queue(shard) for shard in range(2)]
-    client = cluster.client(0)
-    client.consumer(ActiveMQQueue(name or ",".join([queue.physical_name for queue in queues])), prefetch=8)
-    client.send(*map(str, range(30)), destination=queues[shard])
-    all, came = [], client.take(MessageDispatch)
-    assert len(came) == 8
-    while came:
-        all += came
-        client.acks(came[:5], AckType.DELIVERED)  # as Java clients do, once they have half of their prefetch
-        came = client.take(MessageDispatch)
-    assert texts(all) == list(map(str, range(len(all))))
-    assert len(all) == 30
-    client.acks(all)
-    assert cluster.depth(shard, queues[shard]) == 0
-    assert client.errors() == []
-
-
 @pytest.mark.parametrize("fields", [{}, {"subscription_name": "sub"}], ids=["plain", "durable"])
 def test_a_subscriber_of_a_wildcard_gets_its_whole_prefetch_from_one_topic(fields: dict[str, str]) -> None:
     cluster = OpenWireCluster(2)
@@ -365,41 +214,6 @@ def test_a_subscriber_of_a_wildcard_gets_its_whole_prefetch_from_one_topic(field
     assert texts(came) == list(map(str, range(8)))
     client.acks(came[:5], AckType.DELIVERED)
     assert client.messages() == ["8", "9", "10", "11"]
-
-
-def test_a_range_covers_what_a_consumer_had_from_all_shards_in_between() -> None:
-    cluster = OpenWireCluster(2)
-    client = cluster.client(0)
-    here, there = cluster.queue(0), cluster.queue(1)
-    client.consumer(ActiveMQQueue(f"{here.physical_name},{there.physical_name}"))
-    for text in ("a", "b"):
-        for queue in (here, there):
-            client.send(text, destination=queue)
-    dispatches = client.take(MessageDispatch)
-    assert len(dispatches) == 4
-    client.acks(dispatches[:3])
-    left = [cluster.depth(0, here), cluster.depth(1, there)]
-    assert sorted(left) == [0, 1]
-    client.done(client.ack(dispatches[3:]))
-    assert [cluster.depth(0, here), cluster.depth(1, there)] == [0, 0]
-
-
-@pytest.mark.parametrize("entry", range(2))
-def test_a_consumer_of_several_shards_acknowledges_its_messages_one_by_one(entry: int) -> None:
-    cluster = OpenWireCluster(2)
-    queues = [cluster.queue(shard) for shard in range(2)]
-    client = cluster.client(entry)
-    for queue in queues:  # so that no number of a shard is one of the relay
-        client.send("old", "old", "old", destination=queue)
-        consumer = client.consumer(queue)
-        client.acks(client.take(MessageDispatch))
-        client.remove(consumer)
-        client.send("new", destination=queue)
-    client.consumer(ActiveMQQueue(",".join([queue.physical_name for queue in queues])))
-    for dispatch in client.take(MessageDispatch):
-        client.acks([dispatch])
-    assert client.errors() == []
-    assert [cluster.depth(shard, queues[shard]) for shard in range(2)] == [0, 0]
 
 
 @pytest.mark.parametrize("new", [0, 2])
@@ -424,28 +238,6 @@ def test_what_a_failed_over_client_had_before_comes_first_in_its_ranges(new: int
     assert [cluster.depth(shard, queues[shard]) for shard in range(2)] == [0, 0]
 
 
-def test_a_range_whose_ends_are_the_wrong_way_round_is_an_error() -> None:
-    cluster = OpenWireCluster(2)
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    client.consumer(ActiveMQQueue(">"))
-    client.send("a", "b", destination=there)
-    one, two = client.take(MessageDispatch)
-    client.acks([two, one])
-    assert client.errors() == ["invalid-argument"]
-    assert cluster.depth(1, there) == 2
-
-
-def test_an_acknowledgement_of_what_a_consumer_does_not_have_is_an_error() -> None:
-    cluster = OpenWireCluster()
-    client = cluster.client(0)
-    consumer = client.consumer(ActiveMQQueue(">"))
-    id = MessageId(ProducerId("x", 1, 1), 1, 77)
-    client.tell(MessageAck(destination=cluster.queue(1), consumer_id=consumer, ack_type=2, last_message_id=id))
-    cluster.run()
-    assert client.errors() == ["unknown-message"]
-
-
 def test_a_shared_dead_letter_queue_has_a_part_at_each_shard_and_one_consumer_gets_all() -> None:
     cluster = OpenWireCluster(3)
     client = cluster.client(0)
@@ -466,21 +258,6 @@ def test_a_shared_dead_letter_queue_has_a_part_at_each_shard_and_one_consumer_ge
     assert [cluster.depth(shard, DEAD) for shard in range(3)] == [0, 0, 0]
 
 
-def test_a_consumer_of_several_shards_pulls_from_all_of_them() -> None:
-    cluster = OpenWireCluster()
-    client = cluster.client(0)
-    consumer = client.consumer(DEAD, prefetch=0)
-    for shard in range(2):
-        cluster.client(shard).send(str(shard), destination=DEAD)
-    came: list[str | None] = []
-    for _ in range(3):
-        pull(client, consumer, -1)
-        cluster.run()
-        came += client.messages()
-    assert (set(came[:2]), came[2]) == ({"0", "1"}, None)
-    assert client.errors() == []
-
-
 def test_a_copy_for_a_list_stays_where_one_shard_takes_it_and_another_does_not() -> None:
     cluster = OpenWireCluster(broker={"max_destinations": 2})
     here = cluster.queue(0)
@@ -490,30 +267,6 @@ def test_a_copy_for_a_list_stays_where_one_shard_takes_it_and_another_does_not()
         client.send("x", destination=cluster.queue(1, prefix))
     assert client.refused(client.message("x", both))[1] == "too-many-destinations"
     assert cluster.depth(0, here) == 1
-
-
-def test_a_consumer_of_several_shards_is_closed_at_all_of_them() -> None:
-    cluster = OpenWireCluster(3)
-    client = cluster.client(0)
-    id = client.consumer(DEAD)
-    for member in cluster.members.values():
-        assert member.queue("ActiveMQ.DLQ").consumer_count == 1
-    client.remove(id)
-    for member in cluster.members.values():
-        assert member.queue("ActiveMQ.DLQ").consumer_count == 0
-
-
-def test_a_consumer_of_several_shards_that_one_refuses_is_at_none() -> None:
-    cluster = OpenWireCluster()
-    client, other = cluster.client(0), cluster.client(1)
-    here, there = cluster.queue(0), cluster.queue(1)
-    member = cluster.members[1]
-    member.broker.queue(there.physical_name)
-    client.consumer(there)
-    info = client.consumer_info(ActiveMQQueue(f"{here.physical_name},{there.physical_name}"), selector="a =")
-    assert client.refused(info)[1] == "invalid-selector"
-    client.done(RemoveInfo(object_id=info.consumer_id))
-    assert other.errors() == []
 
 
 def test_a_shard_that_ends_a_consumer_of_several_ends_it_everywhere() -> None:
@@ -623,40 +376,6 @@ def test_every_client_knows_the_temporary_destinations_of_all_shards() -> None:
     assert told(late) == told(early) == [(name, 1) for name in names]
 
 
-def test_advisories_are_acknowledged_in_lots() -> None:
-    cluster = OpenWireCluster(3)
-    owner, client = cluster.client(0), cluster.client(1)
-    listening(client)
-    for number in range(30):
-        owner.done(DestinationInfo(destination=ActiveMQTempQueue(f"{owner.id}:{number}"), operation_type=0))
-    dispatches = client.take(MessageDispatch)
-    assert len(dispatches) == 30
-    client.acks(dispatches)
-    assert client.errors() == []
-    sessions = [session for member in cluster.members.values() for session in member.sessions.values()]
-    given = [subscription for session in sessions for subscription in session.subscriptions.values()]
-    assert len(given) == 6
-    assert not any([subscription.in_flight for subscription in given])
-
-
-def test_a_client_with_advisories_alone_does_not_notice_that_a_shard_is_lost_and_hears_of_it_again() -> None:
-    cluster = OpenWireCluster(3)
-    client = cluster.client(0)
-    listening(client)
-    cluster.kill(2)
-    cluster.run()
-    assert client.is_open()
-    client.send("x", destination=cluster.queue(1))
-    late = cluster.client(0)
-    listening(late)  # it does not wait for the shard
-    cluster.start(2)
-    cluster.run()
-    owner = cluster.client(1)
-    queue = temporary_at(cluster, owner, 2)
-    assert told(client) == told(late) == [(queue.physical_name, 0)]
-    assert client.errors() == []
-
-
 def test_an_advisory_of_a_shard_that_was_lost_may_be_acknowledged_late() -> None:
     cluster = OpenWireCluster(3)
     client, owner = cluster.client(0), cluster.client(1)
@@ -687,28 +406,6 @@ def test_a_client_with_advisories_alone_joins_a_shard_again_whose_link_was_lost(
 # Durable subscriptions, client ids.
 
 
-def test_a_durable_subscription_is_the_clients_whatever_its_entry() -> None:
-    cluster = OpenWireCluster(3)
-    topic = cluster.topic(2)
-    client = cluster.client(0, client_id="me")
-    client.consumer(topic, subscription_name="sub")
-    client.done(RemoveInfo(object_id=ConnectionId(client.id)))
-    client.tell(ShutdownInfo())
-    cluster.run()
-    assert not client.is_open()
-    sender = cluster.client(1)
-    sender.send("one", destination=topic)
-    again = cluster.client(1, client_id="me")
-    id = again.consumer(topic, subscription_name="sub")
-    assert again.messages() == ["one"]
-    assert again.refused(RemoveSubscriptionInfo(client_id="me", subscription_name="sub"))[1] == "destination-in-use"
-    again.remove(id)
-    again.done(RemoveSubscriptionInfo(client_id="me", subscription_name="sub"))
-    assert again.refused(RemoveSubscriptionInfo(client_id="me", subscription_name="sub")) == (
-        "InvalidDestinationException", "unknown-subscription",
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("entry", range(3))
 def test_a_durable_subscription_that_changes_to_a_topic_of_another_shard_leaves_nothing_behind(entry: int) -> None:
     cluster = OpenWireCluster(3)
@@ -721,18 +418,6 @@ def test_a_durable_subscription_that_changes_to_a_topic_of_another_shard_leaves_
     client.consumer(topics[1], subscription_name="sub")
     assert client.messages() == ["x"]
     assert [len(member.broker.durables) for member in cluster.members.values()] == [0, 1, 0]
-
-
-@pytest.mark.parametrize("entry", range(3))
-def test_the_name_of_a_durable_subscription_in_use_cannot_be_had_for_a_topic_of_another_shard(entry: int) -> None:
-    cluster = OpenWireCluster(3)
-    client = cluster.client(entry, client_id="me")
-    client.consumer(cluster.topic(0), subscription_name="sub")
-    assert client.refused(client.consumer_info(cluster.topic(1), subscription_name="sub"))[1] == "destination-in-use"
-    client.send("x", destination=cluster.topic(0))
-    client.send("x", destination=cluster.topic(1))
-    assert client.messages() == ["x"]
-    assert [len(member.broker.durables) for member in cluster.members.values()] == [1, 0, 0]
 
 
 def test_a_durable_subscription_waits_for_no_shard_but_its_own() -> None:
@@ -766,97 +451,6 @@ def test_a_client_id_has_one_connection_in_the_cluster() -> None:
 
 
 # Its life.
-
-
-def test_a_lost_shard_ends_the_clients_that_use_it_and_no_others() -> None:
-    cluster = OpenWireCluster(3)
-    user, other = cluster.client(0), cluster.client(0)
-    user.consumer(cluster.queue(2))
-    other.consumer(cluster.queue(1))
-    cluster.kill(2)
-    cluster.run()
-    assert user.errors() == ["shard-moved"]
-    assert not user.is_open()
-    assert other.is_open()
-    cluster.start(2)
-    again = cluster.client(0)
-    again.send("x", destination=cluster.queue(2))
-    assert cluster.depth(2, cluster.queue(2)) == 1
-
-
-@pytest.mark.parametrize("event", ["kill", "stop", "cut", "pin", "client"])
-def test_what_a_client_has_of_other_shards_does_not_fail_when_one_is_lost(event: str) -> None:
-    """Not at its entry, nor at a third shard. Streams, since Java clients count failures of queues themselves."""
-    cluster = OpenWireCluster(3, policy={"rebalance_initial_delay": 0.0, "retry_delays": "60s"})
-    streams = [
-        ActiveMQTopic(next(f"stream://s{n}" for n in range(1000) if cluster.shard_of(f"stream://s{n}") == shard))
-        for shard in (0, 2)
-    ]
-    client, lost = cluster.client(0), cluster.queue(1)
-    client.consumer(lost)
-    for stream in streams:
-        client.consumer(stream, 100, subscription_name="g", retroactive=True)
-        cluster.advance(3)
-        client.send("m", destination=stream)
-    cluster.advance(3)
-    assert client.messages() == ["m", "m"]
-    match event:
-        case "client":
-            client.vanish()
-        case "kill":
-            cluster.kill(1)
-        case "stop":
-            cluster.stop(1)
-        case "cut":
-            cluster.cut(1)
-            cluster.advance(7)
-        case "pin":
-            cluster.pin(Destination(DestinationKind.QUEUE, lost.physical_name), 2)
-    cluster.run()
-    assert not client.is_open()
-    again = cluster.client(0)
-    for stream in streams:
-        again.consumer(stream, 100, subscription_name="g", retroactive=True)
-    cluster.advance(3)
-    assert [
-        message.failures
-        for member in cluster.members.values()
-        for session in member.sessions.values()
-        for subscription in session.subscriptions.values()
-        for message in subscription.in_flight.values()
-    ] == [int(event == "client")] * 2
-
-
-def test_a_shard_without_an_owner_is_waited_for_and_then_given_up() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    cluster.kill(1)
-    client, late = cluster.client(0), cluster.client(0)
-    number = client.request(client.message("x", there))
-    cluster.run()
-    cluster.advance(5)
-    cluster.start(1)
-    cluster.run()
-    assert [answer.correlation_id for answer in client.take(Response)] == [number]
-    cluster.kill(1)
-    late.request(late.message("x", there))
-    cluster.advance(11)
-    assert late.errors() == ["shard-unavailable"]
-    assert not late.is_open()
-
-
-def test_the_entry_alone_answers_signs_of_life() -> None:
-    cluster = OpenWireCluster()
-    client = cluster.client(0)
-    client.consumer(cluster.queue(1))
-    for _ in range(10):
-        cluster.advance(9)
-        client.tell(KeepAliveInfo())
-        cluster.run()
-    assert client.is_open()
-    client.tell(KeepAliveInfo(response_required=True))
-    cluster.run()
-    assert client.take(KeepAliveInfo)
 
 
 def test_a_connection_that_fails_over_takes_the_place_of_its_old_one() -> None:
@@ -900,40 +494,6 @@ def test_each_connection_is_a_resource_manager_of_its_own() -> None:
         (info,) = client.take(BrokerInfo)
         ids.add(info.broker_id)
     assert len(ids) == 2
-
-
-def test_an_entry_that_does_not_know_yet_that_a_queue_has_moved_is_refused() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    clients = [cluster.client(0) for _ in range(3)]
-    for client in clients:
-        client.send("x", destination=there)
-    clients[2].consumer(there)
-    clients[2].acks(clients[2].take(MessageDispatch))
-    owner = cluster.members[1].cluster_map
-    peers = {number: peer for number in range(2) if (peer := owner.peer(number)) is not None}
-    owner.update(peers, {owner.key_of(Destination(DestinationKind.QUEUE, there.physical_name)): Pin(0, 1)})
-    clients[0].tell(clients[0].message("y", there))
-    clients[1].tell(clients[1].consumer_info(there))
-    cluster.run()
-    for client in clients[:2]:
-        assert client.errors() == ["shard-moved"]
-        assert not client.is_open()
-    cluster.members[1].gate.look_again()
-    cluster.run()
-    assert clients[2].errors() == ["shard-moved"]  # its consumer would wait here for ever
-    assert cluster.depth(1, there) == 0
-
-
-def test_a_pinned_queue_is_found_where_it_is_pinned() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    client.producer(there)
-    cluster.pin(Destination(DestinationKind.QUEUE, there.physical_name), 0)
-    cluster.run()
-    client.send("x", destination=there)
-    assert (cluster.depth(0, there), cluster.depth(1, there)) == (1, 0)
 
 
 def test_clients_are_told_of_the_brokers_of_the_cluster_and_stay_where_they_are() -> None:

@@ -54,32 +54,6 @@ def left_nothing(cluster: OpenWireCluster) -> None:
         assert not member.shared.decisions.open
 
 
-@pytest.mark.parametrize("shard", range(2))
-def test_a_local_transaction_is_its_shards(shard: int) -> None:
-    cluster = OpenWireCluster()
-    queue = cluster.queue(shard)
-    client = cluster.client(0)
-    id = client.begin(1)
-    sent_in(client, id, queue, queue)
-    cluster.run()
-    assert depths(cluster, queue) == [0]
-    client.done(client.step(ONE, id))
-    assert depths(cluster, queue) == [2]
-    id = client.begin(2)
-    sent_in(client, id, queue)
-    client.done(client.step(ROLLBACK, id))
-    assert depths(cluster, queue) == [2]
-    client.done(client.step(ONE, client.begin(3)))  # an empty one
-    client.consumer(queue)
-    dispatches = client.take(MessageDispatch)
-    id = client.begin(4)
-    client.acks(dispatches, transaction=id)
-    assert depths(cluster, queue) == [2]
-    client.done(client.step(ONE, id))
-    assert depths(cluster, queue) == [0]
-    assert client.errors() == []
-
-
 def test_a_local_transaction_with_work_for_two_shards_is_one() -> None:
     cluster = OpenWireCluster()
     here, there = cluster.queue(0), cluster.queue(1)
@@ -154,18 +128,6 @@ def test_steps_of_the_cluster_are_refused_from_clients() -> None:
     assert "invalid-argument" in str(getattr(client.ask(client.step(TWO, xid)), "exception", None))
 
 
-def test_a_send_that_fails_at_another_shard_fails_its_transaction() -> None:
-    cluster = OpenWireCluster(transaction={"max_size": 1000})
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    id = client.begin()
-    client.tell(client.message("x" * 2000, there, transaction_id=id))
-    cluster.run()
-    assert client.errors() == ["transaction-too-large"]
-    assert client.refused(client.step(ONE, id))[0] == "TransactionRolledBackException"
-    assert depths(cluster, there) == [0]
-
-
 @pytest.mark.parametrize(
     ("shard", "pattern"), [(0, ""), (1, ""), (1, "w.>")], ids=["its own shard", "another shard", "all shards"]
 )
@@ -228,22 +190,6 @@ def test_the_end_of_a_client_ends_its_transactions_everywhere() -> None:
 
 
 # XA.
-
-
-def test_a_branch_is_prepared_and_committed_at_all_its_shards() -> None:
-    cluster = OpenWireCluster(3)
-    queues = [cluster.queue(shard) for shard in range(2)]
-    client = cluster.client(0)
-    begun(client, *queues)
-    answer = client.ask(client.step(PREPARE, XID))
-    assert isinstance(answer, IntegerResponse)
-    assert answer.result == 0
-    assert depths(cluster, *queues) == [0, 0]
-    assert recovered(client) == [XID]
-    assert not cluster.members[2].broker.xa.recover()
-    client.done(client.step(TWO, XID))
-    assert depths(cluster, *queues) == [1, 1]
-    assert recovered(client) == []
 
 
 @pytest.mark.parametrize(("outcome", "left"), [(TWO, [1, 1]), (ROLLBACK, [0, 0])])

@@ -109,36 +109,6 @@ def test_an_id_of_no_shard_is_unknown(id: str) -> None:
     assert client.errors() == ["unknown-message"]
 
 
-def test_a_rejected_message_is_redelivered_by_its_owner(cluster: SteppedCluster) -> None:
-    queue = cluster.name_at(1)
-    client = cluster.connect(0)
-    client.subscribe(queue)
-    client.send(queue, b"m")
-    cluster.run()
-    (message,) = client.take("MESSAGE")
-    client.nack(message)
-    cluster.run()
-    cluster.advance(2)
-    (again,) = client.take("MESSAGE")
-    assert again.headers["redelivered"] == "true"
-
-
-def test_a_client_that_vanishes_gives_its_messages_back(cluster: SteppedCluster) -> None:
-    queue = cluster.name_at(1)
-    first, second = cluster.connect(0), cluster.connect(2)
-    first.subscribe(queue)
-    first.send(queue, b"m")
-    cluster.run()
-    assert first.messages() == [b"m"]
-    first.vanish()
-    cluster.run()
-    second.subscribe(queue)
-    cluster.run()
-    (message,) = second.take("MESSAGE")
-    assert message.headers["redelivered"] == "true"
-    assert len(cluster.members[1].sessions) == 1
-
-
 def test_disconnect_is_answered_when_all_shards_have_done_what_was_said(cluster: SteppedCluster) -> None:
     queues = [cluster.name_at(shard) for shard in range(3)]
     client = cluster.connect(0)
@@ -152,20 +122,6 @@ def test_disconnect_is_answered_when_all_shards_have_done_what_was_said(cluster:
     assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [1, 1, 1]
     assert [list(member.virtual_clients.links) == [] or not next(iter(member.virtual_clients.links)).virtual
             for member in cluster.members.values()] == [True] * 3  # fmt: skip
-
-
-def test_unsubscribing_ends_the_consumer_at_the_owner(cluster: SteppedCluster) -> None:
-    queue = cluster.name_at(2)
-    client = cluster.connect(0)
-    client.subscribe(queue)
-    client.frame("UNSUBSCRIBE", {"id": "0", "receipt": "r"})
-    client.send(queue, b"m")
-    cluster.run()
-    assert client.receipts() == ["r"]
-    assert client.messages() == []
-    client.frame("UNSUBSCRIBE", {"id": "0"})
-    cluster.run()
-    assert client.errors() == ["unknown-subscription"]
 
 
 def test_two_subscriptions_of_one_id_may_be_at_different_shards(cluster: SteppedCluster) -> None:
@@ -184,19 +140,6 @@ def test_two_subscriptions_of_one_id_may_be_at_different_shards(cluster: Stepped
     assert client.receipts() == ["r"]
     assert client.messages() == []
     assert client.errors() == []
-
-
-def test_a_pull_goes_to_the_owner(cluster: SteppedCluster) -> None:
-    queue = cluster.name_at(1)
-    client = cluster.connect(0)
-    client.subscribe(queue, headers={"activemq.prefetchSize": "0"})
-    client.send(queue, b"m")
-    cluster.run()
-    assert client.messages() == []
-    client.frame("SEND", {"destination": "/pull/0", "receipt": "r"})
-    cluster.run()
-    assert client.messages() == [b"m"]
-    assert client.receipts() == ["r"]
 
 
 def test_messages_of_a_topic_reach_subscribers_at_all_entries(cluster: SteppedCluster) -> None:
@@ -237,28 +180,6 @@ def test_a_connection_removes_a_durable_subscription_by_its_name_alone_wherever_
     assert cluster.members[1].broker.durables.find("c", "s") is None
 
 
-def test_a_durable_subscription_is_kept_at_the_owner_and_removed_there(cluster: SteppedCluster) -> None:
-    topic = next(f"t{n}" for n in range(100) if cluster.shard_of(f"topic://t{n}") == 1)
-    subscribe = {"destination": f"/topic/{topic}", "id": "0", "activemq.subscriptionName": "s", "ack": "client"}
-    client = cluster.connect(0, headers={"client-id": "c"})
-    client.frame("SUBSCRIBE", subscribe)
-    cluster.run()
-    client.frame("DISCONNECT")
-    cluster.run()
-    producer = cluster.connect(2)
-    producer.frame("SEND", {"destination": f"/topic/{topic}", "receipt": "r"}, b"kept")
-    cluster.run()
-    client = cluster.connect(2, headers={"client-id": "c"})
-    client.frame("SUBSCRIBE", subscribe)
-    cluster.run()
-    assert client.messages() == [b"kept"]
-    client.frame("UNSUBSCRIBE", {"id": "0"})
-    client.frame("UNSUBSCRIBE", {"id": "0", "activemq.subscriptionName": "s", "receipt": "gone"})
-    cluster.run()
-    assert client.receipts() == ["gone"]
-    assert len(cluster.members[1].broker.durables) == 0 if hasattr(cluster.members[1].broker.durables, "__len__") else 1
-
-
 @pytest.mark.parametrize("entries", [(0, 0), (0, 1), (1, 2)])
 def test_a_client_id_is_one_connections_in_the_whole_cluster(
     cluster: SteppedCluster, entries: tuple[int, int]
@@ -292,15 +213,6 @@ def test_a_client_may_come_back_before_its_entry_has_seen_that_it_has_gone(
         cluster.run()
 
 
-def test_a_composite_send_reaches_all_parts_and_is_confirmed_once(cluster: SteppedCluster) -> None:
-    queues = [cluster.name_at(shard) for shard in range(3)]
-    client = cluster.connect(0)
-    client.frame("SEND", {"destination": ",".join(f"/queue/{queue}" for queue in queues), "receipt": "r"}, b"m")
-    cluster.run()
-    assert client.receipts() == ["r"]
-    assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [1, 1, 1]
-
-
 def test_an_answer_finds_its_way_to_a_temporary_queue(cluster: SteppedCluster) -> None:
     service, asker = cluster.connect(0), cluster.connect(2)
     queue = cluster.name_at(1)
@@ -319,32 +231,6 @@ def test_an_answer_finds_its_way_to_a_temporary_queue(cluster: SteppedCluster) -
 
 
 # Transactions.
-
-
-@pytest.mark.parametrize("shard", [0, 1])
-def test_a_transaction_at_one_shard_is_that_shards(cluster: SteppedCluster, shard: int) -> None:
-    source, target = cluster.name_at(shard), cluster.name_at(shard, "target")
-    client = cluster.connect(0)
-    client.subscribe(source)
-    client.send(source, b"m")
-    cluster.run()
-    (message,) = client.take("MESSAGE")
-    client.frame("BEGIN", {"transaction": "t", "receipt": "1"})
-    client.ack(message, {"transaction": "t", "receipt": "2"})
-    client.send(target, b"n", {"transaction": "t", "receipt": "3"})
-    cluster.run()
-    owner = cluster.members[shard]
-    assert owner.queue(target).depth == 0
-    client.frame("COMMIT", {"transaction": "t", "receipt": "4"})
-    cluster.run()
-    assert client.receipts() == ["1", "2", "3", "4"]
-    assert (owner.queue(source).depth, owner.queue(target).depth) == (0, 1)
-    client.frame("BEGIN", {"transaction": "t"})
-    client.send(target, b"n", {"transaction": "t"})
-    client.frame("ABORT", {"transaction": "t", "receipt": "5"})
-    cluster.run()
-    assert client.receipts() == ["5"]
-    assert owner.queue(target).depth == 1
 
 
 def test_an_empty_transaction_is_committed_and_forgotten(cluster: SteppedCluster) -> None:
@@ -375,40 +261,6 @@ def test_a_transaction_about_two_shards_is_one(cluster: SteppedCluster, first: i
     assert [cluster.owner(name).queue(name).depth for name in names] == [2, 2]
 
 
-def test_a_transaction_takes_messages_of_a_wildcard_at_the_shard_of_the_entry(cluster: SteppedCluster) -> None:
-    source, target = cluster.name_at(0, "a."), cluster.name_at(0, "target")
-    client = cluster.connect(0)
-    client.subscribe("a.*")
-    client.send(source, b"m")
-    cluster.run()
-    (message,) = client.take("MESSAGE")
-    client.frame("BEGIN", {"transaction": "t"})
-    client.send(target, b"n", {"transaction": "t"})
-    client.ack(message, {"transaction": "t"})
-    client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
-    cluster.run()
-    assert client.receipts() == ["r"]
-    owner = cluster.members[0]
-    assert (owner.queue(source).depth, owner.queue(target).depth) == (0, 1)
-
-
-def test_a_transaction_may_be_half_of_the_session_and_half_of_a_virtual_connection(cluster: SteppedCluster) -> None:
-    source, target = cluster.name_at(0, "a."), cluster.name_at(0, "target")
-    client = cluster.connect(0)
-    client.frame("BEGIN", {"transaction": "t"})
-    client.send(target, b"n", {"transaction": "t"})
-    client.subscribe("a.*")
-    client.send(source, b"m")
-    cluster.run()
-    (message,) = client.take("MESSAGE")
-    client.ack(message, {"transaction": "t"})
-    client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
-    cluster.run()
-    assert client.receipts() == ["r"]
-    owner = cluster.members[0]
-    assert (owner.queue(source).depth, owner.queue(target).depth) == (0, 1)
-
-
 # Spread destinations.
 
 
@@ -437,49 +289,6 @@ def test_a_consumer_of_a_wildcard_is_at_every_shard(version: str, ack: str) -> N
     assert consumer.messages() == []
 
 
-def test_shards_share_the_prefetch_of_a_subscription(cluster: SteppedCluster) -> None:
-    queues = [cluster.name_at(shard, "a.") for shard in range(3)]
-    client = cluster.connect(0)
-    for queue in queues:
-        for _ in range(10):
-            client.send(queue, b"m")
-    client.subscribe("a.*", headers={"activemq.prefetchSize": "6"})
-    cluster.run()
-    assert 6 <= len(client.messages()) <= 2.9 * 6  # each begins with its share, and one whose share is full gets more
-
-
-def test_a_subscription_of_several_shards_pulls_from_all_of_them(cluster: SteppedCluster) -> None:
-    for shard in range(3):
-        cluster.members[shard].broker.queue("ActiveMQ.DLQ").send(b"message-id:%d\ntimestamp:1\n\nm%d" % (shard, shard))
-    client = cluster.connect(0)
-    client.subscribe("ActiveMQ.DLQ", headers={"activemq.prefetchSize": "0"})
-    cluster.run()
-    pulled = []
-    for _ in range(3):
-        client.frame("SEND", {"destination": "/pull/0", "timeout": "-1"})
-        cluster.run()
-        (message,) = client.take("MESSAGE")
-        client.ack(message)
-        pulled.append(message.body)
-    assert sorted(pulled) == [b"m0", b"m1", b"m2"]
-    client.frame("SEND", {"destination": "/pull/0", "timeout": "-1"})
-    cluster.run()
-    (end,) = client.take("MESSAGE")
-    assert end.headers["pull"] == "end"
-
-
-def test_a_shared_dead_letter_queue_is_browsed_with_all_its_parts(cluster: SteppedCluster) -> None:
-    for shard in range(3):
-        cluster.members[shard].broker.queue("ActiveMQ.DLQ").send(b"message-id:%d\ntimestamp:1\n\nm%d" % (shard, shard))
-    client = cluster.connect(0)
-    client.frame("SUBSCRIBE", {"destination": "/queue/ActiveMQ.DLQ", "id": "b", "browser": "true"})
-    cluster.run()
-    shown = client.take("MESSAGE")
-    assert sorted(message.body for message in shown[:-1]) == [b"m0", b"m1", b"m2"]
-    assert shown[-1].headers["browser"] == "end"
-    assert client.errors() == []
-
-
 def test_a_temporary_queue_is_browsed_by_its_own_connection_wherever_it_is() -> None:
     cluster = SteppedCluster(2, fronts=1)
     for client in (cluster.connect(0), cluster.connect_to_front()):
@@ -492,16 +301,6 @@ def test_a_temporary_queue_is_browsed_by_its_own_connection_wherever_it_is() -> 
         shown = [(frame.headers["subscription"], frame.body) for frame in client.take("MESSAGE")]
         assert shown == [("a", b"1"), ("b", b"1"), ("b", b"")]
         assert client.errors() == []
-
-
-def test_a_subscription_to_queues_of_two_shards_is_one(cluster: SteppedCluster) -> None:
-    names = [cluster.name_at(1), cluster.name_at(2)]
-    client = cluster.connect(0)
-    client.frame("SUBSCRIBE", {"destination": f"/queue/{names[0]},/queue/{names[1]}", "id": "0", "ack": "auto"})
-    for name in names:
-        client.send(name, b"%s" % name.encode())
-    cluster.run()
-    assert sorted(client.messages()) == sorted(name.encode() for name in names)
 
 
 def test_a_process_that_is_about_to_stop_takes_no_more_clients_of_others(cluster: SteppedCluster) -> None:
