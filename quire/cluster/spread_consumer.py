@@ -40,6 +40,7 @@ from quire.sessions.base import (
     Tx,
     UpTo,
 )
+from quire.sessions.settling import run_of, up_to
 
 Key = tuple[int, int]
 """A message that the client has: the number of its part, and its sequence."""
@@ -273,33 +274,14 @@ class SpreadConsumer:
             raise UnknownMessage(text, sequence=what.last)
         if how.kind is SettlementKind.DELIVERED and what.first is None and what.expected == 1:
             self._marked[last] = None
-        if what.expected == 1:
-            return [last]
         first = None if what.first is None else ((what.first_part or part).number, what.first)
-        if first == last:
+        if what.expected == 1 or first == last:
             return [last]
+        run = run_of(self._given, self._marked, first, last, what.expected)
+        if not run:
+            raise InvalidArgument(f"message {what.first} was dispatched after message {what.last}", argument="first")
         held = {key for keys in self._in_transactions.values() for key in keys}
-        covered = [key for key in self._before(last) if key not in held]
-        if first in self._marked:
-            others = [] if last in self._marked else [key for key in covered if key not in self._marked]
-            return [*self._marked, *others]
-        if first is None:
-            return covered
-        if first in self._given:
-            if first not in covered and first not in held:
-                text = f"message {what.first} was dispatched after message {what.last}"
-                raise InvalidArgument(text, argument="first")
-            return covered[covered.index(first) :] if first in covered else covered
-        return covered[-what.expected :]
-
-    def _before(self, last: Key) -> list[Key]:
-        """What the client was given up to a message."""
-        covered = []
-        for key in self._given:
-            covered.append(key)
-            if key == last:
-                break
-        return covered
+        return [key for key in run if key not in held]
 
     def transaction_ended(self, tx: Tx, step: Step) -> None:
         """A transaction is over. A rollback that keeps leaves its messages with the client."""
@@ -320,7 +302,7 @@ class SpreadConsumer:
         last = seen.part.number, seen.last
         shard = self.shards[number]
         if last in self._given:
-            its = [key for key in self._before(last) if self._given[key].shard is shard]
+            its = [key for key in up_to(self._given, last) if self._given[key].shard is shard]
             return Seen(True, its[-1][1], self._given[its[-1]].inner, seen.is_alone) if its else Seen(True)
         if not seen.is_alone:  # it was acknowledged, and with it all before
             return Seen(True)

@@ -43,9 +43,7 @@ class Connection(Protocol):
         """Whether the client has ended the connection, though not all that came was read; None if that is not known."""
         ...
 
-    def write(self, data: bytes) -> None:
-        """Send bytes; they may wait in the transport's buffer."""
-        ...
+    def write(self, data: bytes) -> None: ...
 
     def close(self) -> None:
         """Close after what was written has been sent, or after some seconds all the same."""
@@ -312,13 +310,11 @@ class ConnectedDoor(ABC):
     # Output.
 
     def write(self, data: bytes) -> None:
-        """Have something written at the end of the turn."""
         self._output.append(data)
         self._output_size += len(data)
         self._core.unwritten(self)
 
     def flush(self) -> None:
-        """Write what has gathered, in one write."""
         output, self._output, size, self._output_size = self._output, [], self._output_size, 0
         if size > LARGE:  # a large message is not copied once more
             for is_large, pieces in groupby(output, lambda piece: len(piece) > LARGE):
@@ -350,8 +346,7 @@ class ConnectedDoor(ABC):
     # Its end.
 
     @abstractmethod
-    def fail(self, error: QuireError) -> None:
-        """Tell the client what went wrong and close."""
+    def fail(self, error: QuireError) -> None: ...
 
     def ended(self, error: QuireError) -> None:
         self.fail(error)
@@ -545,6 +540,10 @@ class ClientTransport(asyncio.Protocol):
     # The service and other transports call these.
 
     @property
+    def unsent(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    @property
     def is_logged_in(self) -> bool:
         return self._session is not None and self._session.is_logged_in
 
@@ -555,7 +554,7 @@ class ClientTransport(asyncio.Protocol):
 
     def send_away(self) -> None:
         """Another broker may have the store: say so and close; what the client has not read yet is not sent."""
-        if self._session is None or self._transport.get_write_buffer_size():
+        if self._session is None or self.unsent:
             self.abort()
         else:
             self._session.send_away(BrokerStopping("this broker has lost its store: connect to another one"))

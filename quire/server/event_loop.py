@@ -31,7 +31,6 @@ class LoopLag:
         self._current = max(self._current, now - due)
 
     def longest(self, now: float) -> float:
-        """The largest lag of the last 15 to 30 seconds, in seconds."""
         self._turn_over(now)
         return max(self._current, self._before)
 

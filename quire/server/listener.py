@@ -46,7 +46,6 @@ def bound(address: str, *, is_shared: bool = False) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> str:
-    """Where a socket listens, ``host:port``."""
     host, port = listener.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -130,7 +129,6 @@ class Admission:
         self._waiting.setdefault(host, {})[accepted] = begin
 
     def logged_in(self, accepted: Accepted, user: str) -> None:
-        """A client has logged in, perhaps anew as another user."""
         if not accepted.is_counted or accepted.user == user:
             return
         if user:
@@ -215,8 +213,6 @@ CLIENT_HELLO = 0x16
 
 
 class AcceptorContext(NamedTuple):
-    """What all acceptors share."""
-
     admission: Admission
     tls: TlsContexts
     clock: Clock
@@ -224,8 +220,6 @@ class AcceptorContext(NamedTuple):
 
 
 class ListenerConfig(NamedTuple):
-    """A protocol, as its acceptors see it."""
-
     name: str  # as the audit log has it
     patience: float  # how many seconds a connection may be silent at first
     open: Callable[[Accepted], asyncio.Protocol]  # makes what speaks the protocol

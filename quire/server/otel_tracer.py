@@ -39,8 +39,6 @@ class OtelSpan:
 
 
 class OtelTracer:
-    """Makes spans and exports them."""
-
     def __init__(self, settings: Settings, clock: Clock, exporter: SpanExporter) -> None:
         self._clock = clock
         self._limit = settings.tracing.max_rate

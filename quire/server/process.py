@@ -39,7 +39,6 @@ class ServiceManager:
         self._beating: asyncio.TimerHandle | None = None
 
     def tell(self, *lines: str) -> None:
-        """Send a state, ``READY=1`` say."""
         if not self._address:
             return
         try:

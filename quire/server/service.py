@@ -347,7 +347,6 @@ class Service:
         return self._stopped.is_set()
 
     async def wait(self) -> None:
-        """Until it is to stop; raises what failed."""
         await self._stopped.wait()
         if self._failure:
             raise self._failure
@@ -399,7 +398,6 @@ class Service:
             transport.pause_reading("stopping")
 
     async def _commit(self) -> None:
-        """Until everything that has gathered is durable, or has failed."""
         for _ in range(2):  # what the first commit set off may need a second
             done = asyncio.Event()
             self.broker.core.after_commit(done.set)

@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from quire.broker.core.core import Core
 from quire.broker.core.turn import Lock
@@ -84,17 +84,27 @@ class StoreLock(Lock):
             if standby and (found.error is None or isinstance(found.error, StoreUnreachable)):
                 if not told:
                     waits()
-                told = _tell_of_waiting(found, told, self._url)
+                told = self._tell_standby(found, told)
             elif isinstance(found.error, StoreUnreachable) and loop.time() < given_up_at:
-                told = _tell_of_server(found.error, told, patience)
+                text = f"the broker waits up to {patience:g} s until the store can be reached: {found.error}"
+                told = _tell(told, "store.waited-for", text, logging.WARNING, code=found.error.code)
                 patient_until = loop.time() + lease + LEASE_MARGIN  # it may have been away for the broker that has it
             elif found.error is not None:
                 raise found.error
             elif loop.time() < patient_until:
-                told = _tell_of_lease(found, told, lease, self._url)
+                text = f"{found.owner} has {self._url}: waiting {lease + LEASE_MARGIN:g} s, in case it was killed"
+                told = _tell(told, "broker.lease-waited-for", text, owner=found.owner)
             else:
                 raise StoreLocked(f"{found.owner} uses the store {self._url}", owner=found.owner, url=self._url)
         return found is not None
+
+    def _tell_standby(self, found: Found, told: str) -> str:
+        if found.error is None:
+            text = f"standby: waiting for {found.owner} to give up {self._url}"
+            return _tell(told, "broker.standby", text, owner=found.owner)
+        code = found.error.code if isinstance(found.error, QuireError) else StoreError.code
+        text = f"standby: waiting until the store can be reached: {found.error}"
+        return _tell(told, "broker.standby-unreachable", text, logging.WARNING, code=code)
 
     def give_up(self) -> None:
         self._tries.put_nowait(None)
@@ -162,34 +172,11 @@ class StoreLock(Lock):
         return Found(self._store.check_lock())
 
 
-def _tell_of_lease(found: Found, told: str, lease: float, url: str) -> str:
-    """Log once why a broker that is no standby waits; returns what was told."""
-    if told != "lease":
-        text = f"{found.owner} has {url}: waiting {lease + LEASE_MARGIN:g} s, in case it was killed"
-        event("broker.lease-waited-for", text, owner=found.owner)
-    return "lease"
-
-
-def _tell_of_server(error: StoreUnreachable, told: str, patience: float) -> str:
-    """Log once that a broker that is no standby waits for a server; returns what was told."""
-    if told != "server":
-        text = f"the broker waits up to {patience:g} s until the store can be reached: {error}"
-        event("store.waited-for", text, logging.WARNING, code=error.code)
-    return "server"
-
-
-def _tell_of_waiting(found: Found, told: str, url: str) -> str:
-    """Log once what a standby waits for, and again when that changes; returns what was told."""
-    if found.error is None:
-        if told != "owner":
-            text = f"standby: waiting for {found.owner} to give up {url}"
-            event("broker.standby", text, owner=found.owner)
-        return "owner"
-    if told != "unreachable":
-        code = found.error.code if isinstance(found.error, QuireError) else StoreError.code
-        text = f"standby: waiting until the store can be reached: {found.error}"
-        event("broker.standby-unreachable", text, logging.WARNING, code=code)
-    return "unreachable"
+def _tell(told: str, name: str, text: str, level: int = logging.INFO, **data: Any) -> str:
+    """Log what a broker waits for, once until that changes; returns the name of the event."""
+    if told != name:
+        event(name, text, level, **data)
+    return name
 
 
 SEND_AWAY = 2.0
@@ -232,7 +219,6 @@ class LeaseWatch:
             self.send_away()
 
     def send_away(self) -> None:
-        """End all connections of clients, and let none in."""
         for doors in self._doors:
             doors.away = BrokerStopping("this broker does not reach its store: connect to another one")
         for client in list(self._clients):

@@ -209,7 +209,6 @@ class LayeredTransport(asyncio.Transport, asyncio.Protocol):
         return self._raw.get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Another protocol takes over what is inside."""
         assert isinstance(protocol, asyncio.Protocol)
         self._protocol = protocol
 

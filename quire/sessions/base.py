@@ -53,8 +53,6 @@ class Opening(NamedTuple):
     """How a client introduces itself.
 
     Attributes:
-        protocol: what it speaks, with the version, for operators.
-        client_id: the name it gave itself; None for none.
         claims: whether one connection may have this client id.
         takeover: the key of which there is one session: an older one with it ends; None for none.
         announced: whether advisories tell of the connection.
@@ -73,7 +71,6 @@ class Traits(NamedTuple):
     """What the headers of a message say of its way, beside its destination.
 
     Attributes:
-        grouped: whether it is of a message group.
         timing: its delay and repetition, as headers say it (``quire.broker.schedule``); None for at once.
         partition_key: what chooses its partition, in a stream; None for none.
         partition: the partition of a stream it is for, as a header says it; None for any.
@@ -95,10 +92,7 @@ class Sending(NamedTuple):
 
     Attributes:
         expiration: when it expires, in milliseconds since the epoch; 0 for never.
-        priority: 0 to 9.
-        persistent: whether it outlives a restart.
         producer: the producer that numbers its messages; empty for none.
-        producer_sequence: the number of this one.
     """
 
     expiration: int = 0
@@ -147,19 +141,16 @@ class ConsumerKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a client wants of a stream.
+    """What a client wants of a stream: as a member of a group, or as a reader, which has none and stores nothing.
+
+    A member without a name is not awaited when its connection is lost.
 
     Attributes:
-        group: the group's name; None for a reader, which stores nothing.
-        member: the member's name; None if it has none, and is not awaited when its connection is lost.
         start: where a new group begins; None if nothing is said.
-        mode: who gets a message.
         order: what order the group relies on; None for what the group has.
         consume_timeout: how long it may have a message, in seconds; None for what the policy says.
         room: where it runs.
-        partitions: those it names.
         held: what it still has of an earlier connection.
-        events: whether it wants to be told what happens to it.
     """
 
     group: str | None
@@ -180,18 +171,13 @@ class SubscribeSpec:
 
     Attributes:
         id: the door's name of it, for advisories, operators and errors.
-        addresses: one; a list; patterns.
-        kind: what it is.
         ack: AUTO: a message is done when it is written. CLIENT, INDIVIDUAL: it is in flight until it is settled.
         prefetch: how many messages may be in flight; None for what the policy says, 0 for none that is not pulled.
-        selector: which messages it wants; None for all.
         priority: consumers with a higher one are served first.
         exclusive: whether it wants all messages for itself.
         no_local: whether it wants none that its own connection sent.
         retroactive: whether it wants messages from before it came, as the topic keeps them.
         maximum_pending: how many messages may wait for it at a topic; None for what the policy says.
-        name: of a durable subscription.
-        membership: what a member or a reader wants of its group; None for others.
         replay: whether a consumer of advisories is told first what is there.
         tracked: whether the door names messages by more than their part and sequence, so that the parts of other shards
             know what is in flight.
@@ -220,7 +206,6 @@ class Consumer(Protocol):
     """A consumer, as a door holds it: what ``subscribe`` returned.
 
     Attributes:
-        spec: what it wants.
         parts: what it has of the core: one of a destination, several of a pattern or a list, one for each partition
             that a member is assigned.
         only_part: the part, if it can never have another one; it is set before ``Door.part_added`` hears of it. None of
@@ -290,7 +275,6 @@ class UpTo(NamedTuple):
     Attributes:
         part: what the last one came from.
         first: the first one; None for the oldest in flight.
-        last: the last one.
         expected: how many they are; 0 if that is not said. Of one part it is checked: for ACCEPTED, in no transaction.
         first_part: what the first one came from; None for the same part, and of a list for one that is not known.
     """
@@ -352,10 +336,8 @@ class Settlement(NamedTuple):
     """What becomes of messages.
 
     Attributes:
-        kind: what.
         delay_ms: REJECTED: after how long they are delivered again; None for what the policy says. EXTEND: how long the
             lease is, from now.
-        cause: why, for operators and dead letters.
     """
 
     kind: SettlementKind
@@ -405,7 +387,6 @@ class Seen(NamedTuple):
     If the last one is not in flight, it was acknowledged, and with it all that was given before.
 
     Attributes:
-        is_known: whether it says so.
         last: the last one that it has seen; None for none of them.
         part: what that one came from.
         is_alone: whether the consumer has acknowledged messages alone: then earlier ones may still be in flight.
@@ -424,13 +405,9 @@ class Session(Protocol):
     """A client's session.
 
     Attributes:
-        name: who it is, for operators: the peer's address.
-        user: the user that it logged in as; empty while there are no users.
-        client_id: the name it gave itself; None for none.
         writable: whether the door takes deliveries now; the door sets it.
         version: another one whenever destinations, rules or places have changed: the door forgets its routes.
         restricted: whether a send may have to wait now, or is limited in size: read once for each chunk of input.
-        parts: what the client consumes, by number.
         is_awaited: whether nothing more may be handed in until ``Door.go_on``: another shard has still to make a
             temporary destination, and what comes next might have an answer sent there. It is read behind ``temporary``
             and ``subscribe``.

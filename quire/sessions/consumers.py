@@ -49,6 +49,7 @@ from quire.sessions.base import (
 )
 from quire.sessions.rights import Guard
 from quire.sessions.transactions import LocalTransactions
+from quire.settings import Policies
 
 MAX_PARTS = 10_000
 """How many destinations a session may consume, those that wildcards match and the partitions of streams included."""
@@ -99,8 +100,7 @@ class LocalConsumer(ABC):
         """It may be given messages: the door takes deliveries again, or it has credit."""
 
     @abstractmethod
-    def set_prefetch(self, prefetch: int) -> None:
-        """How many messages it may have in flight from now on."""
+    def set_prefetch(self, prefetch: int) -> None: ...
 
     @abstractmethod
     def leave(self, cause: str, *, lost: bool, seen: Seen = UNKNOWN, awaited: bool = False) -> None:
@@ -117,10 +117,8 @@ class LocalConsumer(ABC):
         if count == 0:
             self._session.door.pull_ended(self, 0)
         else:
-            self.pulling = Pull(self._broker.core, self._puller(), count, wait_ms, self._pull_ended)
-
-    def _puller(self) -> Any:
-        return self.only_part or self.whole
+            puller: Any = self.only_part or self.whole
+            self.pulling = Pull(self._broker.core, puller, count, wait_ms, self._pull_ended)
 
     def _pull_ended(self, left: int) -> None:
         self.pulling = None
@@ -177,7 +175,6 @@ class LocalConsumer(ABC):
         self._session.enter(part)
 
     def _own_temporary(self, address: Address) -> TemporaryQueue | TemporaryTopic:
-        """A temporary destination of the session's own."""
         if address not in self._session.temporaries:
             text = f"{str(address)[:100]!r} belongs to another connection: only that one may consume it"
             raise InvalidDestination(text, destination=str(address)[:100])
@@ -303,6 +300,27 @@ def _named(offset: int, partition: int) -> int:
     return offset << PART_BITS | partition
 
 
+def refuse_temporary(spec: SubscribeSpec) -> None:
+    temporary = next((address for address in spec.addresses if address.scope is not Scope.COMMON), None)
+    if temporary is not None:
+        text = f"{str(temporary)[:100]!r} is a temporary destination: subscribe to it alone"
+        raise InvalidDestination(text, destination=str(temporary)[:100])
+
+
+def first_of(spec: SubscribeSpec) -> Destination:
+    return Destination(spec.addresses[0].kind, spec.addresses[0].name)
+
+
+def prefetch_of(spec: SubscribeSpec, policies: Policies) -> int:
+    """What a client asks for, or the policy says for the first destination or its pattern."""
+    if spec.prefetch is not None:
+        return spec.prefetch
+    policy = policies.of(first_of(spec))
+    if spec.kind is ConsumerKind.BROWSER:
+        return policy.queue_browser_prefetch
+    return policy.queue_prefetch if spec.addresses[0].kind is DestinationKind.QUEUE else policy.topic_prefetch
+
+
 class PatternConsumer(LocalConsumer):
     """A consumer of all destinations that match patterns, or of a list."""
 
@@ -315,20 +333,16 @@ class PatternConsumer(LocalConsumer):
         return list(self.whole.children.values())
 
     def start(self, token: Token) -> bool:
-        """Subscribe: to the first ones now, to the others in steps."""
         spec, session = self.spec, self._session
-        for address in spec.addresses:
-            if address.scope is not Scope.COMMON:
-                text = f"{str(address)[:100]!r} is a temporary destination: subscribe to it alone"
-                raise InvalidDestination(text, destination=str(address)[:100])
+        refuse_temporary(spec)
         if spec.name is not None:
             self._broker.durable_patterns.keep(
                 session.required_client_id, spec.name, spec.addresses[0].name, no_local=spec.no_local,
                 selector=None if spec.selector is None else spec.selector.text, owner=session.user,
             )  # fmt: skip
         self.whole = WildcardSubscription(
-            self._broker.core, self._broker.destinations, spec.addresses, self._prefetch(), self._made, self._failed,
-            session.guard.may_read,
+            self._broker.core, self._broker.destinations, spec.addresses,
+            prefetch_of(spec, self._broker.core.settings.policies), self._made, self._failed, session.guard.may_read,
         )  # fmt: skip
         try:
             self.whole.start()
@@ -374,19 +388,10 @@ class PatternConsumer(LocalConsumer):
         child.parent = self.whole
         return child
 
-    def _prefetch(self) -> int:
-        """What the client asks for, or the policy says for the first destination or its pattern."""
-        if self.spec.prefetch is not None:
-            return self.spec.prefetch
-        kind, name, _ = self.spec.addresses[0]
-        policy = self._broker.core.settings.policies.of(Destination(kind, name))
-        return policy.queue_prefetch if kind is DestinationKind.QUEUE else policy.topic_prefetch
-
     def wake(self) -> None:
         self.whole.wake()
 
     def look_again(self) -> None:
-        """The client may read other destinations now."""
         self.whole.look_again()
 
     def set_prefetch(self, prefetch: int) -> None:
@@ -394,7 +399,6 @@ class PatternConsumer(LocalConsumer):
         self.wake()
 
     def pull(self, count: int, wait_ms: int) -> None:
-        """A pull from several destinations is not possible."""
         text = "a consumer of several destinations cannot pull: give it a prefetch of 1 or more"
         raise InvalidArgument(text, argument="prefetch")
 
@@ -457,7 +461,6 @@ class MemberConsumer(LocalConsumer):
     def make(
         self, member: GroupMember, source: GroupPartition | RetryQueue, partition: int, epoch: int
     ) -> MemberSubscription:  # fmt: skip
-        """Make a part of a partition, or of the retries."""
         part = MemberSubscription(
             self._session, source, id=self.spec.id, number=self._session.take_number(), ack=member.ack,
             prefetch=member.prefetch,
@@ -471,7 +474,6 @@ class MemberConsumer(LocalConsumer):
         self._session.remove(child)
 
     def tell(self, event: str, headers: dict[str, str]) -> None:
-        """Tell the client of an event, if it wants to know."""
         membership = self.spec.membership
         if membership is not None and membership.events and self._session.writable:
             self._session.tell(self, event, headers)
@@ -521,7 +523,6 @@ def check_own_durable(session: "ConsumingSession", client_id: str, name: str) ->
 
 
 def consumer_of(session: "ConsumingSession", spec: SubscribeSpec) -> LocalConsumer:
-    """What a client asks for, not subscribed yet."""
     first, is_list = spec.addresses[0], len(spec.addresses) > 1
     is_single = not is_list and not Pattern(first.name).is_wildcard
     kinds = {address.kind for address in spec.addresses}
@@ -642,7 +643,6 @@ class ConsumingSession(Session):
     # Consumers.
 
     def subscribe(self, spec: SubscribeSpec, token: Token = None) -> Consumer:
-        """A consumer comes; one that is refused leaves nothing."""
         length = 0 if spec.selector is None else len(spec.selector.text)
         if sum(self._consumers.values()) + length > MAX_SELECTORS:
             text = f"the selectors of a connection may have {MAX_SELECTORS} characters together"
@@ -723,7 +723,6 @@ class ConsumingSession(Session):
             consumer.pulling.came()
 
     def end_consumer(self, subscription: Subscription, error: QuireError) -> None:
-        """The broker ends one consumer, because it is slow say."""
         consumer: LocalConsumer = subscription.consumer
         if consumer in self._consumers:
             self.drop(consumer, str(error), lost=consumer.spec.loss_counts, awaited=True)

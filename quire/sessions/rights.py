@@ -25,8 +25,6 @@ BUDGET = 0.005
 
 
 class Guarded(Protocol):
-    """A connection, as the gate sees it."""
-
     is_closed: bool
 
     def recheck(self) -> Iterator[None]: ...
@@ -58,7 +56,6 @@ class Gate:
         return self._security.accounts.remembered(access.principal)
 
     def check_scheduled(self, sender: str, destination: str) -> None:
-        """See that a user may still send what it has scheduled."""
         if not sender or not self._security.is_enabled:
             return
         access = self._recalled.get(sender)
@@ -114,7 +111,6 @@ class Gate:
             yield
 
     def _recheck_some(self) -> bool:
-        """Look at some connections; whether there are more."""
         clock = self._broker.core.clock
         end = clock.monotonic() + BUDGET
         assert self._rechecking is not None
@@ -203,7 +199,6 @@ class Guard:
             self._gate.creates(self.access.principal.name, Destination(address.kind, address.name))
 
     def check_manage(self, address: Address) -> None:
-        """See that a destination may be removed."""
         if not self.is_open:
             self.access.check(Action.MANAGE, address.kind, address.name)
 
@@ -222,7 +217,6 @@ class Guard:
         return self.is_open or owner == self.access.principal.name or self.access.may(Permission.OPERATE)
 
     def sees(self, destination: Destination) -> bool:
-        """Whether the client may know that a destination is there."""
         return self.is_open or self.access.sees(destination.kind, destination.name)
 
     def may_read(self, destination: Destination) -> bool:

@@ -93,7 +93,6 @@ def create(session: ConsumingSession, address: Address) -> None:
 
 
 def _make_known(session: ConsumingSession, address: Address) -> None:
-    """A destination is there before the first message comes."""
     if address.scope is Scope.COMMON and not Pattern(address.name).is_wildcard:
         session.broker.routing.target(str(address))
 
@@ -135,7 +134,6 @@ def recover(session: ConsumingSession) -> list[Tx]:
 
 
 def producer(session: ConsumingSession, id: str, address: Address, came: bool) -> None:
-    """A producer that says where it sends comes, or goes."""
     if not came:
         producer_stopped(session, id)
     elif id not in session.producers:
@@ -535,6 +533,5 @@ class LocalSession(ConsumingSession):
 
 
 def _headers(stream: Stream, traits: Traits) -> dict[str, str]:
-    """What the headers of a message say of its partition."""
     said = {stream.policy.partition_key_header: traits.partition_key, PARTITION: traits.partition}
     return {name: value for name, value in said.items() if value is not None}

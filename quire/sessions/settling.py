@@ -58,12 +58,12 @@ def run_of(given: Mapping[Key, Any], had: dict[Key, None], first: Key | None, la
         both = [key for key in had if key in given]
         if last in had:
             return both
-        return both + [key for key in _up_to(given, last) if key not in had]
+        return both + [key for key in up_to(given, last) if key not in had]
     if first == last:
         return [last]
     begins = first is not None and first in given
     if not begins and count == 0:
-        return _up_to(given, last)
+        return up_to(given, last)
     found: list[Key] = []
     for key in reversed(cast("dict[Key, Any]", given)):
         if found or key == last:
@@ -74,7 +74,7 @@ def run_of(given: Mapping[Key, Any], had: dict[Key, None], first: Key | None, la
     return [] if begins and found[0] != first else found
 
 
-def _up_to(given: Mapping[Key, Any], last: Key) -> list[Key]:
+def up_to(given: Mapping[Key, Any], last: Key) -> list[Key]:
     covered = []
     for key in given:
         covered.append(key)
@@ -84,8 +84,6 @@ def _up_to(given: Mapping[Key, Any], last: Key) -> list[Key]:
 
 
 class Outcome(StrEnum):
-    """What became of a handle."""
-
     DONE = "done"
     """What was asked for, or it was so already."""
     LATE = "late"
@@ -149,7 +147,6 @@ class Settling:
             self._do(each, sequences, how, transaction)
 
     def _check(self, consumer: LocalConsumer, how: Settlement, tx: Tx | None) -> None:
-        """See that something can be done with messages of a consumer."""
         kind = how.kind
         if kind in REJECTIONS and consumer.not_rejectable:
             raise InvalidHeader(consumer.not_rejectable, header="id")
@@ -185,7 +182,6 @@ class Settling:
     def _range(
         self, consumer: LocalConsumer, what: UpTo, how: Settlement, transaction: Transaction | None
     ) -> Found:  # fmt: skip
-        """A range of a consumer of queues and topics."""
         part, first, last = cast(Subscription, what.part), what.first, what.last
         if last not in part.in_flight:
             return self._came_back(part, what, how, transaction)
@@ -304,7 +300,7 @@ class Settling:
             return [(part, offsets)]
         covered: dict[tuple[Subscription, int], None] = {}
         for offset in offsets:
-            covered.update(dict.fromkeys(_up_to(consumer.whole.given_out, (part, offset))))
+            covered.update(dict.fromkeys(up_to(consumer.whole.given_out, (part, offset))))
         return _by_part(list(covered))
 
     def _end_of(
@@ -343,7 +339,6 @@ class Settling:
             self._take(part, sequences, how)
 
     def _take(self, part: Subscription, sequences: list[int], how: Settlement) -> None:
-        """Take messages out of what is in flight."""
         source, messages, kind = part.source, part.take(sequences), how.kind
         cause = how.cause or ("the client could not process it" if kind is Kind.POISON else REJECTED_CAUSE)
         if kind in (Kind.ACCEPTED, Kind.UNMATCHED):
@@ -387,7 +382,6 @@ def _unknown(part: Subscription, sequence: int) -> UnknownMessage:
 
 
 def _check_count(run: list[int], expected: int) -> None:
-    """See that a range has as many messages as the client says."""
     if expected and expected != len(run):
         text = f"{run[0]} to {run[-1]} are {len(run)} messages, and the client sent {expected}"
         raise InvalidArgument(text, argument="count", found=len(run))

@@ -23,7 +23,6 @@ def is_branch(tx: Tx) -> bool:
 
 
 def xid_of(tx: Tx) -> Xid:
-    """The name of a branch that a client may use."""
     return checked_xid(Xid.parse(tx[1:].decode()))
 
 
@@ -62,7 +61,6 @@ class LocalTransactions:
     # Work in them.
 
     def working(self, tx: Tx) -> Transaction:
-        """The open transaction of a name."""
         return self._branch(xid_of(tx)).transaction if is_branch(tx) else self._open(tx).transaction
 
     def failed(self, tx: Tx, error: QuireError) -> None:

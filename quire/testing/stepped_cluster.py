@@ -27,7 +27,6 @@ from quire.server.cluster.link_server import VirtualClients
 from quire.server.cluster.links import Links
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.cluster.verb_door import VerbDoors
-from quire.server.connection import ProtocolDoors
 from quire.server.listener import Accepted, Admission
 from quire.server.stomp.stomp_door import StompDoor, StompDoors
 from quire.sessions.session import LocalSession
@@ -128,9 +127,7 @@ class SteppedShard(SteppedBroker):
         shared = self.shared = ShardTransactions(self.broker, self.links)
         self.session_of = makes_cluster_session(self.broker, self.gate, self.links, shared)
         self.entry_doors = StompDoors(self.broker, self.gate, self.session_of)
-        self.owner_doors: dict[str, ProtocolDoors] = {
-            "verbs": VerbDoors(self.broker, self.gate, partial(LocalSession, self.broker), self.cluster_map, shared),
-        }
+        doors = VerbDoors(self.broker, self.gate, partial(LocalSession, self.broker), self.cluster_map, shared)
         self.admission = Admission(LimitSettings())
         self.pins = KeptPins(self.cluster_map, cluster.publish_pin)
         if number != FRONT:
@@ -138,7 +135,7 @@ class SteppedShard(SteppedBroker):
             self.pins.attach(self.broker)
         self.cluster_map.listen(self._map_changed)
         self.virtual_clients = VirtualClients(
-            self.broker, self.security, self.admission, SECRET, self.cluster_map, self.owner_doors, self.sessions,
+            self.broker, self.security, self.admission, SECRET, self.cluster_map, doors, self.sessions,
             shared.outcomes,
         )  # fmt: skip
 

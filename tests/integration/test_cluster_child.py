@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from quire.server.cluster import processes as processes_module
-from quire.server.cluster.processes import Child, ForkServer, News, Prepare, Running, Serve, Started, line
+from quire.server.cluster import shard_process as shard_process_module
+from quire.server.cluster.shard_process import Child, ForkServer, News, Prepare, Running, Serve, Started, line
 
 pytestmark = pytest.mark.slow
 
@@ -83,8 +83,8 @@ def test_a_process_that_does_not_end_its_start_is_killed_soon() -> None:
 
 
 def test_a_process_that_serves_clients_has_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes_module, "START_STOP_LIMIT", 0.0)
-    monkeypatch.setattr(processes_module, "STOP_LIMIT", 1.0)
+    monkeypatch.setattr(shard_process_module, "START_STOP_LIMIT", 0.0)
+    monkeypatch.setattr(shard_process_module, "STOP_LIMIT", 1.0)
 
     async def work() -> float:
         clock = asyncio.get_running_loop().time

@@ -29,7 +29,6 @@ from quire.destination import ADVISORIES, Destination, DestinationKind
 from quire.errors import (
     DestinationInUse,
     InvalidArgument,
-    InvalidDestination,
     LimitExceeded,
     QuireError,
     ShardMoved,
@@ -74,6 +73,7 @@ from quire.sessions.base import (
     UpTo,
     What,
 )
+from quire.sessions.consumers import first_of, prefetch_of, refuse_temporary
 from quire.sessions.rights import Gate, Guard
 from quire.sessions.session import OF_THE_BROKER, LocalSession
 
@@ -88,8 +88,6 @@ REJOIN = 1.0
 
 
 class _Asked:
-    """Stands for the token of a verb whose answers are gathered."""
-
     __slots__ = ("gathering", "shard")
 
     def __init__(self, gathering: "_Gathering", shard: int) -> None:
@@ -464,12 +462,9 @@ class ClusterSession:
         self, spec: SubscribeSpec, shards: dict[int, tuple[Address, ...]], token: Token
     ) -> SpreadConsumer:  # fmt: skip
         """A consumer comes at several shards. One of advisories does not wait for shards without an owner."""
-        temporary = next((address for address in spec.addresses if address.scope is not Scope.COMMON), None)
-        if temporary is not None:
-            text = f"{str(temporary)[:100]!r} is a temporary destination: subscribe to it alone"
-            raise InvalidDestination(text, destination=str(temporary)[:100])
-        whole = self._prefetch(spec)
-        extends = self._core.settings.policies.of(_first(spec)).use_prefetch_extension
+        refuse_temporary(spec)
+        policies = self._core.settings.policies
+        whole, extends = prefetch_of(spec, policies), policies.of(first_of(spec)).use_prefetch_extension
         consumer = SpreadConsumer(
             spec, whole, len(shards), extends=extends, now=self._core.clock.monotonic,
             pull_ended=lambda consumer, left: self._door.pull_ended(consumer, left),
@@ -489,14 +484,6 @@ class ClusterSession:
             self._rejoin_later()
         return consumer
 
-    def _prefetch(self, spec: SubscribeSpec) -> int:
-        if spec.prefetch is not None:
-            return spec.prefetch
-        policy = self._core.settings.policies.of(_first(spec))
-        if spec.kind is ConsumerKind.BROWSER:
-            return policy.queue_browser_prefetch
-        return policy.queue_prefetch if spec.addresses[0].kind is DestinationKind.QUEUE else policy.topic_prefetch
-
     def _subscribe_at(self, consumer: SpreadConsumer, shard: int, token: Token) -> None:
         spec = consumer.spec
         is_browser = spec.kind is ConsumerKind.BROWSER
@@ -512,12 +499,9 @@ class ClusterSession:
     def _know(self, shard: int, consumer: SpreadConsumer, its: Consumer) -> None:
         if its not in self._whole:
             self._whole[its] = shard, consumer
-            consumer.subscribed(shard, self._session_at(shard), its)
-
-    def _session_at(self, shard: int) -> Session:
-        session = self.local if shard == self.own else self._remotes[shard]
-        assert session is not None
-        return session
+            session = self.local if shard == self.own else self._remotes[shard]
+            assert session is not None
+            consumer.subscribed(shard, session, its)
 
     def _has_owner(self, shard: int) -> bool:
         return shard == self.own or self._map.peer(shard) is not None
@@ -752,14 +736,13 @@ class ClusterSession:
             )  # fmt: skip
         if name not in ("remove-durable", "recover"):
             raise InvalidArgument(f"there is no service {name[:40]!r}", argument="name")
-        then = self._recovered if name == "recover" else self._removed
         return self.ask(
-            self.every(), lambda _, session, asked: session.call(name, arguments, asked), partial(then, token)
-        )
+            self.every(), lambda _, session, asked: session.call(name, arguments, asked),
+            partial(self._recovered if name == "recover" else self._removed, token),
+        )  # fmt: skip
 
     def _removed(self, token: Token, answers: Answers) -> None:
-        """A durable subscription was removed where it is; other shards do not know it."""
-        self.answer(token, error_unless(answers, UnknownSubscription.code))
+        self.answer(token, error_unless(answers, UnknownSubscription.code))  # other shards do not know it
 
     def _recovered(self, token: Token, answers: Answers) -> None:
         error = first_error(answers)
@@ -907,24 +890,16 @@ class ClusterSession:
         shard = remote.shard
         if self._remotes.get(shard) is remote:
             del self._remotes[shard]
-        if self._has_left:
-            self._tell_left(asked, error)
-            return
-        if shard in self._used:
-            self._break_off(error)
-            return
-        for consumer in list(self._spread):
-            if shard in consumer.shards:
-                self._whole.pop(consumer.shards[shard].consumer, None)
-                self._parts_gone(consumer.lost(shard))
-        for token in asked:
-            if type(token) is _Asked:
-                token.answered(error)
-        self._rejoin_later()
-
-    def _tell_left(self, asked: list[Token], error: QuireError) -> None:
-        """A shard has gone that the client was leaving, and has not done all that the client has said before."""
-        for token in asked:
+        if not self._has_left:
+            if shard in self._used:
+                self._break_off(error)
+                return
+            for consumer in list(self._spread):
+                if shard in consumer.shards:
+                    self._whole.pop(consumer.shards[shard].consumer, None)
+                    self._parts_gone(consumer.lost(shard))
+            self._rejoin_later()
+        for token in asked:  # of one that the client was leaving, too: it has not done all that was said before
             if type(token) is _Asked:
                 token.answered(error)
 
@@ -994,15 +969,10 @@ class ClusterSession:
                     self._rejoin_later()
 
 
-class _State:
-    """Whether it was asked for a client id."""
+class _State: ...
 
 
 _NOT_ASKED, _ASKED = _State(), _State()
-
-
-def _first(spec: SubscribeSpec) -> Destination:
-    return Destination(spec.addresses[0].kind, spec.addresses[0].name)
 
 
 def _is_advisory(spec: SubscribeSpec) -> bool:

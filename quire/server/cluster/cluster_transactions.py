@@ -206,7 +206,6 @@ class ClusterTransactions:
         return True
 
     def _pass_on(self, tx: Tx, known: _Open, step: Step, token: Token) -> bool:
-        """Have the parts make a step, which the client alone waits for."""
         if len(known.parts) == 1:
             (shard,) = known.parts
             try:

@@ -2,13 +2,10 @@
 
 import asyncio
 import socket
-from collections.abc import Mapping
 from functools import partial
-from typing import Protocol
 
 from quire.broker.broker import Broker
 from quire.broker.core.turn import TurnMeter
-from quire.clock import Clock
 from quire.cluster.cluster_map import FRONT, ClusterMap
 from quire.cluster.link import Link
 from quire.cluster.link_frames import Closing, Kind, encode_struct
@@ -23,13 +20,12 @@ from quire.server.cluster.links import TICK, LinkConnector, Links, LinkTransport
 from quire.server.cluster.shard_transactions import PROTOCOL, Outcomes, ShardTransactions
 from quire.server.cluster.verb_door import VerbDoors, VirtualClient
 from quire.server.connection import ClientTransport, ConnectedDoor, ProtocolDoors
-from quire.server.listener import Accepted, Acceptor, AcceptorContext, Admission, ListenerConfig
+from quire.server.listener import Accepted, Acceptor, Admission, ListenerConfig
 from quire.server.openwire.openwire_door import OpenWireDoors
+from quire.server.service import Service
 from quire.server.stomp.stomp_door import StompDoors
 from quire.server.tls import TlsContexts
-from quire.sessions.rights import Gate
 from quire.sessions.session import LocalSession
-from quire.settings import Settings
 
 MAX_LINKS = 1000
 """How many links other processes may have to this one."""
@@ -40,7 +36,7 @@ class VirtualClients:
 
     def __init__(
         self, broker: Broker, security: Security, admission: Admission, secret: bytes, cluster_map: ClusterMap,
-        doors: Mapping[str, ProtocolDoors], connections: dict[ClientTransport, ConnectedDoor], outcomes: Outcomes,
+        doors: VerbDoors, connections: dict[ClientTransport, ConnectedDoor], outcomes: Outcomes,
     ) -> None:  # fmt: skip
         self.links: dict[Link, Accepted] = {}
         self._broker = broker
@@ -48,7 +44,7 @@ class VirtualClients:
         self._admission = admission
         self._secret = secret
         self._map = cluster_map
-        self._doors = doors
+        self.doors = doors
         self._connections = connections
         self._outcomes = outcomes
         self._ticking: Timer | None = None
@@ -90,14 +86,13 @@ class VirtualClients:
         if opening.protocol == PROTOCOL:
             self._outcomes.accept(connection)
             return
-        doors = self._doors.get(opening.protocol)
-        if doors is None:
+        if opening.protocol != self.doors.name:
             raise InvalidArgument(f"links carry no {opening.protocol[:60]!r}", protocol=opening.protocol[:60])
         origin = Origin(opening.door, opening.peer)
         access = self._security.vouched(opening.user, opening.roles, origin)
         # It is counted at its entry.
         accepted = Accepted(self._admission, opening.door, opening.peer.rpartition(":")[0])
-        VirtualClient(self._broker, doors, self._connections, accepted, connection, access)
+        VirtualClient(self._broker, self.doors, self._connections, accepted, connection, access)
 
     def _tick(self) -> None:
         for link in list(self.links):
@@ -128,21 +123,7 @@ LAST_WORDS = 2.0
 """How many seconds the links may take to carry what was said last."""
 
 
-class Process(Protocol):
-    """The process, as its part in the cluster sees it (``Service``)."""
-
-    broker: Broker
-    security: Security
-    gate: Gate
-    acceptors: AcceptorContext
-    clock: Clock
-    settings: Settings
-    connections: dict[ClientTransport, ConnectedDoor]
-
-
 class LinkServer:
-    """The part of one process in a cluster."""
-
     links: Links
     shared: ShardTransactions
     clients: VirtualClients
@@ -153,7 +134,7 @@ class LinkServer:
         self._pins = pins
         self._server: asyncio.Server | None = None
 
-    def doors(self, service: Process) -> list[ProtocolDoors]:
+    def doors(self, service: Service) -> list[ProtocolDoors]:
         self._process, broker = service, service.broker
         core = broker.core
         self._connector = LinkConnector(core.meter, service.settings.tls)
@@ -164,9 +145,7 @@ class LinkServer:
             StompDoors(broker, service.gate, session_of),
             OpenWireDoors(broker, service.gate, session_of, self.cluster_map),
         ]
-        virtual: dict[str, ProtocolDoors] = {
-            "verbs": VerbDoors(broker, service.gate, partial(LocalSession, broker), self.cluster_map, self.shared),
-        }  # fmt: skip
+        virtual = VerbDoors(broker, service.gate, partial(LocalSession, broker), self.cluster_map, self.shared)
         self.clients = VirtualClients(
             broker, service.security, service.acceptors.admission, self._secret, self.cluster_map, virtual,
             service.connections, self.shared.outcomes,

@@ -20,7 +20,7 @@ from quire.cluster.view import PinRow
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidSettings
 from quire.server.cluster.kept_pins import mark_of
-from quire.server.cluster.processes import Serve
+from quire.server.cluster.shard_process import Serve
 from quire.settings import Settings, security_file, split_address, store_url
 from quire.store.base import Store, WriteBatch
 from quire.store.maintenance.open_store import open_for_writing
@@ -159,7 +159,6 @@ def _pins(store: Store, placement: Placement, shards: int) -> list[PinRow]:
 
 
 def _move(url: str, target: str) -> None:
-    """Rename a store that is closed, with the files beside it."""
     source, place = store_path(url), store_path(target)
     assert source is not None
     assert place is not None

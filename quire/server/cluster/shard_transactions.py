@@ -85,8 +85,6 @@ V = TypeVar("V")
 
 
 class Outcomes:
-    """The outcomes that one process tells and hears."""
-
     def __init__(self, broker: Broker, links: Links, decisions: Decisions) -> None:
         self._broker = broker
         self._links = links
@@ -220,8 +218,6 @@ def _read(words: list[str], count: int) -> tuple[str, Xid, int]:
 
 
 class ShardTransactions:
-    """The parts of one process."""
-
     def __init__(self, broker: Broker, links: Links) -> None:
         self.decisions = Decisions(broker.core)
         self.outcomes = Outcomes(broker, links, self.decisions)

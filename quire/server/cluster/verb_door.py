@@ -8,11 +8,10 @@ client's window fills and its entry reads no more of it.
 A client of another process, at the owner of a shard: a virtual connection in the place of a socket.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any
 
 import msgspec
 
@@ -30,6 +29,7 @@ from quire.message import Message
 from quire.security import Access
 from quire.server.cluster.shard_transactions import ShardTransactions
 from quire.server.connection import (
+    CLOSE_LIMIT,
     OUTPUT_LIMIT,
     ClientTransport,
     ConnectedDoor,
@@ -103,16 +103,6 @@ class OwnerGuard(Guard):
                 raise error
 
 
-class OwnerConnection(Connection, Protocol):
-    """The owner's end of a virtual connection."""
-
-    def read_on(self) -> None:
-        """What was read is done."""
-
-    def close_by(self, error: QuireError) -> None:
-        """Close it when what was written is sent; the entry is told the error."""
-
-
 class _KnownRoute:
     """A route of the entry. Ours is None if the session has to be asked, again after each change of its version."""
 
@@ -125,19 +115,17 @@ class _KnownRoute:
 
 
 class VerbDoor(ConnectedDoor):
-    """One client."""
-
     protocol = "verbs"
     batch = 0
     session: LocalSession
 
     def __init__(
-        self, broker: Broker, gate: Gate, connection: Connection, make_session: MakesSession, cluster: ClusterMap,
+        self, broker: Broker, gate: Gate, connection: "VirtualClient", make_session: MakesSession, cluster: ClusterMap,
         shared: ShardTransactions, by_client_id: dict[str, "VerbDoor"],
     ) -> None:  # fmt: skip
         self._decoder = VerbDecoder()
         super().__init__(broker, gate, connection, self._decoder)
-        self._owner = cast(OwnerConnection, connection)
+        self._client = connection
         self._make_session = make_session
         self._cluster = cluster
         self._shared = shared
@@ -244,8 +232,9 @@ class VerbDoor(ConnectedDoor):
         self._is_stuck = False
         super().go_on()
         if not (self.held or self.is_closed):
-            self._owner.read_on()
+            self._client.read_on()
 
+    @property
     def has_waiting(self) -> bool:
         return bool(self._waiting)
 
@@ -592,7 +581,7 @@ class VerbDoor(ConnectedDoor):
         if not self.is_closed:
             self.is_blameless = self.is_blameless or error.code in OF_THE_BROKER
             self.flush()
-            self._owner.close_by(error)
+            self._client.close_by(error)
             self.closed()
 
 
@@ -625,10 +614,10 @@ class VerbDoors(ProtocolDoors):
         self._given = make_session, cluster, shared, dict[str, VerbDoor]()
 
     def session(self, connection: Connection) -> VerbDoor:
+        assert isinstance(connection, VirtualClient)
         return self._make(connection, *self._given)
 
     def refusal(self, error: QuireError) -> bytes:
-        """They are refused at their entries."""
         return b""
 
 
@@ -640,7 +629,6 @@ _ARGUMENTS: dict[str, Any] = {
 
 
 def _arguments(call: verbs.Call) -> tuple[Any, ...]:
-    """The arguments of a call."""
     kind = _ARGUMENTS.get(call.name)
     try:
         return call.arguments if kind is None else msgspec.convert(call.arguments, kind)
@@ -657,53 +645,63 @@ JOINED = WINDOW // 2
 """Of what has come and waits, so many bytes are handed on at once: each time the session has its time of a turn."""
 
 
-class VirtualTransport(asyncio.Transport):
-    """A virtual connection as a transport of asyncio: what comes while it is not read waits here, within the window."""
+class VirtualClient(ClientTransport):
+    """A client of another process: a virtual connection in the place of a socket. It is counted at its entry.
 
-    def __init__(self, connection: VirtualConnection, protocol: asyncio.Protocol) -> None:
-        super().__init__()
-        self.unread = 0  # so many bytes have come that wait to be read
-        self.waits: Callable[[], bool] = lambda: False  # whether what was read is still to be done
+    What comes while it is not read waits here, within the window.
+    """
+
+    def __init__(
+        self, broker: Broker, doors: VerbDoors, connections: dict[ClientTransport, ConnectedDoor], accepted: Accepted,
+        connection: VirtualConnection, access: Access,
+    ) -> None:  # fmt: skip
+        super().__init__(broker, doors, connections, accepted)
+        self.peer = connection.opening.peer
         self._connection = connection
-        self._inside = protocol
-        self._pieces: deque[bytes] = deque()
-        self.has_ended = False  # the entry has closed it
-        self._is_paused = self._is_delivering = self._is_full = self._is_lost = False
+        self._pieces: deque[bytes] = deque()  # came, and are not read yet
+        self._size = 0  # of them together
+        self._is_delivering = self._is_lost = self._is_ended = False
         self._error: QuireError | None = None
+        connection.end = self
+        doors.open.add(self)
+        doors.opened += 1
+        door = self._door = self._session = connections[self] = doors.session(self)
+        door.preauthenticate(access)
 
     # The virtual connection calls these.
 
     def data_came(self, data: bytes) -> None:
         self._pieces.append(data)
-        self.unread += len(data)
-        self._deliver()
+        self._size += len(data)
+        self.read_on()
 
     def drained(self) -> None:
-        if self._is_full:
-            self._is_full = False
-            self._inside.resume_writing()
+        if not self.is_writable:
+            self.resume_writing()
 
     def ended(self, error: QuireError | None) -> None:
         """The entry has closed it, or the link is lost; what was said before is read all the same, if it is read."""
-        self.has_ended = True
-        self._error = error
-        if error is not None or self._is_full:  # output that never leaves would hold the input up for ever
+        self._is_ended, self._error = True, error
+        if error is not None or not self.is_writable:  # output that never leaves would hold the input up for ever
             self._forget()
-        self._deliver()
+        self.read_on()
 
-    # The protocol inside calls these.
+    # The door calls these.
 
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self._connection.write(data)
-        if self._connection.is_full and not self._is_full:
-            self._is_full = True
-            self._inside.pause_writing()
+    def write(self, data: bytes) -> None:
+        if not self._closing:
+            self._connection.write(data)
+            if self._connection.is_full and self.is_writable:
+                self.pause_writing()
 
-    def get_write_buffer_size(self) -> int:
-        return self._connection.waiting
+    def close(self) -> None:
+        if not self._closing:
+            self.close_by(None)
+            self._core.scheduler.call_later(CLOSE_LIMIT, self.abort)
 
-    def close(self, error: QuireError | None = None) -> None:
+    def close_by(self, error: QuireError | None) -> None:
         """Close it when what was written is sent; the entry is told the error."""
+        self._closing = True
         self._connection.close(error)
         self._forget()
         self._lose()
@@ -713,29 +711,45 @@ class VirtualTransport(asyncio.Transport):
         self._forget()
         self._lose()
 
-    def pause_reading(self) -> None:
-        self._is_paused = True
+    def pause_reading(self, reason: str) -> None:
+        self._not_reading.add(reason)
 
-    def resume_reading(self) -> None:
-        self._is_paused = False
-        self._deliver()
+    def resume_reading(self, reason: str) -> None:
+        self._not_reading.discard(reason)
+        if not self._not_reading and not self._closing:
+            self.read_on()
 
-    def _deliver(self) -> None:
+    @property
+    def unread(self) -> int:
+        return self._size if self._not_reading else 0
+
+    @property
+    def unsent(self) -> int:
+        return self._connection.waiting
+
+    @property
+    def has_ended(self) -> bool | None:
+        """None if the entry has not told so: it may not have seen it."""
+        return self._is_ended or None
+
+    def read_on(self) -> None:
+        """Read what has come. If the entry has closed it and what was read is done, it is over."""
         if self._is_delivering:
             return
         self._is_delivering = True
         try:
-            while self._pieces and not self._is_paused:
+            while self._pieces and (self._closing or not self._not_reading):
                 data = self._next()
-                self.unread -= len(data)
-                self._inside.data_received(data)
+                self._size -= len(data)
+                self.data_received(data)
                 self._connection.taken(len(data))
         finally:
             self._is_delivering = False
-        if self.has_ended and not self._pieces and (self._error is not None or not self.waits()):
+        if self._is_ended and not self._pieces and (self._error is not None or not self._door.has_waiting):
             self._lose()
 
     def _next(self) -> bytes:
+        """The next piece that is handed on: many small ones at once."""
         first = self._pieces.popleft()
         if not self._pieces:
             return first
@@ -749,52 +763,14 @@ class VirtualTransport(asyncio.Transport):
         for data in self._pieces:
             self._connection.taken(len(data))
         self._pieces.clear()
-        self.unread = 0
+        self._size = 0
 
     def _lose(self) -> None:
         if not self._is_lost:
             self._is_lost = True
-            self._inside.connection_lost(self._error)
-
-
-class VirtualClient(ClientTransport):
-    """A client of another process. It is counted at its entry, and not here."""
-
-    def __init__(
-        self, broker: Broker, doors: ProtocolDoors, connections: dict[ClientTransport, ConnectedDoor],
-        accepted: Accepted, connection: VirtualConnection, access: Access,
-    ) -> None:  # fmt: skip
-        super().__init__(broker, doors, connections, accepted)
-        self.peer = connection.opening.peer
-        self._transport = self._virtual = VirtualTransport(connection, self)
-        connection.end = self._virtual
-        doors.open.add(self)
-        doors.opened += 1
-        self._session = connections[self] = doors.session(self)
-        assert isinstance(self._session, VerbDoor)
-        self._session.preauthenticate(access)
-        self._virtual.waits = self._session.has_waiting
+            self.connection_lost(self._error)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection is gone; with an error the link is lost, and the client has done nothing."""
-        if self._session is not None:
-            self._session.is_blameless = self._session.is_blameless or error is not None
+        """It is gone; with an error the link is lost, and the client has done nothing."""
+        self._door.is_blameless = self._door.is_blameless or error is not None
         super().connection_lost(error)
-
-    def read_on(self) -> None:
-        """What was read is done: if the entry has closed it, it is over now."""
-        self._virtual.resume_reading()
-
-    def close_by(self, error: QuireError) -> None:
-        """Close it when what was written is sent; the entry is told the error."""
-        self._closing = True
-        self._virtual.close(error)
-
-    @property
-    def has_ended(self) -> bool | None:
-        """Whether the client has ended the connection; None if its entry has not told so: it may not have seen it."""
-        return self._virtual.has_ended or None
-
-    @property
-    def unread(self) -> int:
-        return self._virtual.unread if self._not_reading else 0

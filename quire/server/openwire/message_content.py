@@ -82,7 +82,6 @@ LONGEST_STRING = 8191
 
 
 def property_lines(marshalled: bytes) -> bytes:
-    """The header lines of properties."""
     plain = _plain_lines(marshalled)
     return _any_lines(marshalled) if plain is None else plain
 
@@ -239,7 +238,6 @@ _WRITERS: dict[bytes, Callable[[bytes], bytes]] = {
 
 
 def _modified(text: bytes) -> bytes:
-    """UTF-8 as Java writes it."""
     if text.isascii() and b"\0" not in text:
         return text
     return modified_utf8.encode(text.decode("utf-8", "surrogatepass"))
@@ -413,7 +411,6 @@ def _headers(head: bytes) -> tuple[dict[bytes, bytes], PropertyReader]:
 
 
 def _lone_surrogates(headers: dict[bytes, bytes]) -> dict[bytes, str]:
-    """What each U+FFFD of a text stands for, by the names of headers."""
     found = headers.get(LONE_SURROGATES)
     if found is None:
         return {}

@@ -306,7 +306,6 @@ class OpenWireConsumer:
         return self._parts.get(part), sequence
 
     def seen(self, number: int) -> Seen:
-        """What a client has seen that says the number of the last message."""
         if number == NOT_SAID:
             return UNKNOWN
         if number == NONE:
@@ -320,8 +319,6 @@ class OpenWireConsumer:
 
 
 class OpenWireConsumers:
-    """The consumers of a connection."""
-
     def __init__(self, door: ClientDoor) -> None:
         self._door = door
         self._by_id: dict[ConsumerId, OpenWireConsumer] = {}
@@ -542,7 +539,6 @@ def _cause_of(ack: MessageAck) -> str:
 
 
 def _spec_of(info: ConsumerInfo, client_id: str | None) -> SubscribeSpec:
-    """What a consumer wants."""
     assert info.destination is not None
     addresses = addresses_of(info.destination)
     _check_single(info, addresses)

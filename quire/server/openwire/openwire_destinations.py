@@ -98,7 +98,6 @@ def written_destination(text: str) -> ActiveMQDestination:
 
 
 def plain(destination: ActiveMQDestination) -> Destination:
-    """The one destination of the core that is meant."""
     addresses = addresses_of(destination)
     if len(addresses) != 1:
         text = f"{str(destination)[:100]!r} names several destinations: name one"

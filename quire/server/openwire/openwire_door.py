@@ -145,7 +145,6 @@ class OpenWireSends:
         return [plan.route.text for plan in self._plans.values()]
 
     def send(self, message: Message | PlainMessage, *, restricted: bool) -> bool:
-        """Take a message; False if it has to wait for room."""
         door, destination = self._door, message.destination
         if type(message) is PlainMessage:
             number, producer_id = message.number, message.producer_id
@@ -370,7 +369,6 @@ class OpenWireDoor(ClientDoor):
         super().go_on()
 
     def _take(self, command: Command) -> bool:
-        """Do what a command says; False if it has to wait."""
         self._consumers.settle_run()
         try:
             if not self._is_connected:
@@ -667,7 +665,6 @@ class OpenWireDoor(ClientDoor):
             self.tell_brokers()
 
     def end_soon(self) -> None:
-        """Close, when the client has had the time to read why."""
         self._core.scheduler.call_later(GOODBYE_DELAY, self._connection.close)
 
     def _keep_alive(self, info: KeepAliveInfo) -> None:
@@ -706,8 +703,6 @@ class OpenWireDoor(ClientDoor):
 
 
 class OpenWireDoors(ProtocolDoors):
-    """The OpenWire clients of a process."""
-
     name = "openwire"
 
     def __init__(

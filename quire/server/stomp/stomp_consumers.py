@@ -25,6 +25,7 @@ from quire.message import Message, escape, header_lines
 from quire.protocols.stomp.frames import Head, Version, content_for
 from quire.selectors import selector
 from quire.sessions.base import Consumer, ConsumerKind, MemberPart, Membership, Part, Session, SubscribeSpec
+from quire.sessions.consumers import refuse_temporary
 from quire.units import parse_duration
 
 NO_MESSAGE = "0"
@@ -131,8 +132,6 @@ MAX_SETTLED_IDS = 1000
 
 
 class Client(Protocol):
-    """What writers of frames ask of the connection."""
-
     @property
     def version(self) -> Version: ...
 
@@ -545,7 +544,6 @@ class StompConsumers:
         return (named[0] for named in self._by_id.values() if is_of_member(named[0].spec))
 
     def subscribe(self, head: Head, receipt: bytes | None) -> None:
-        """A SUBSCRIBE frame; one that is refused leaves no consumer."""
         spec, is_named = read_subscribe(head, self._client.version)
         if sum([len(named) for named in self._by_id.values()]) >= MAX_SUBSCRIPTIONS:
             text = f"{MAX_SUBSCRIPTIONS} subscriptions are the limit of a connection"
@@ -567,10 +565,7 @@ class StompConsumers:
         """A consumer; one of a temporary destination has it by the client's name, and the session by the broker's."""
         first = spec.addresses[0]
         if not is_of_one(spec):
-            temporary = next((address for address in spec.addresses if address.scope is not Scope.COMMON), None)
-            if temporary is not None:
-                text = f"{str(temporary)[:100]!r} is a temporary destination: subscribe to it alone"
-                raise InvalidDestination(text, destination=str(temporary)[:100])
+            refuse_temporary(spec)
             return StompConsumer(spec, None, is_named=is_named)
         if first.scope is Scope.COMMON:
             return StompConsumer(spec, str(first), is_named=is_named)

@@ -14,6 +14,7 @@ session counts it.
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -121,7 +122,6 @@ def read_ack_id(id: bytes) -> AckId | None:
 
 
 def read_rejection(headers: Mapping[str, str]) -> Settlement:
-    """What a NACK frame asks for."""
     if "extend" in headers:
         return Settlement(SettlementKind.EXTEND, whole_number(headers, "extend", 0, 1000, MAX_EXTENSION))
     level = whole_number(headers, "delay-level", 0, DEAD_LETTER, len(LEVELS_MS))
@@ -223,7 +223,6 @@ class StompAcks:
     # Single frames.
 
     def settle(self, head: Head, how: Settlement, tx: Tx | None, receipt: bytes | None) -> bool:
-        """An ACK or NACK frame. False if it has to wait."""
         headers = head.headers
         if self._version is Version.V1_2:
             return self._by_ack_id(headers["id"], how, tx, receipt)
@@ -524,8 +523,6 @@ class _Goodbye(bytes):
 
 
 class StompDoor(ConnectedDoor):
-    """One client."""
-
     batch = BATCH
     temporaries: OwnTemporaries
     message_ids: MessageIds
@@ -546,8 +543,9 @@ class StompDoor(ConnectedDoor):
         self._handlers: dict[bytes, Callable[[Head, bytes | None], bool]] = {
             b"CONNECT": self._connect, b"STOMP": self._connect, b"DISCONNECT": self._disconnect,
             b"SUBSCRIBE": self._subscribe, b"UNSUBSCRIBE": lambda *frame: self._consumers.unsubscribe(*frame),
-            b"ACK": self._ack, b"NACK": self._nack, b"BEGIN": self._begin, b"COMMIT": self._commit,
-            b"ABORT": self._abort,
+            b"ACK": self._ack, b"NACK": self._nack, b"BEGIN": self._begin,
+            b"COMMIT": partial(self._end_transaction, Step.COMMIT),
+            b"ABORT": partial(self._end_transaction, Step.ROLLBACK),
         }  # fmt: skip
 
     def _new_session(self) -> Session:
@@ -690,13 +688,7 @@ class StompDoor(ConnectedDoor):
         self._open.add(name)
         return True
 
-    def _commit(self, head: Head, receipt: bytes | None) -> bool:
-        return self._end_transaction(head, Step.COMMIT, receipt)
-
-    def _abort(self, head: Head, receipt: bytes | None) -> bool:
-        return self._end_transaction(head, Step.ROLLBACK, receipt)
-
-    def _end_transaction(self, head: Head, step: Step, receipt: bytes | None) -> bool:
+    def _end_transaction(self, step: Step, head: Head, receipt: bytes | None) -> bool:
         tx = self._tx_of(head)
         assert tx is not None
         if not self.session.end(tx, step, receipt):
@@ -748,7 +740,6 @@ class StompDoor(ConnectedDoor):
         self.write(self._consumers.browse_ended(consumer, damaged))
 
     def event(self, consumer: Consumer, name: str, headers: dict[str, str]) -> None:
-        """Tell a member of what has happened to it, if it wants to know."""
         if self.session.writable:
             self.write(self._consumers.event(consumer, name, headers))
 

@@ -222,7 +222,7 @@ def _shard_of_key(key: str, shards: int) -> int:
 
 def _at_owner(part: RemotePart) -> Subscription:
     for client, door in ClusterWorld.newest.broker.sessions.items():
-        if isinstance(client, VirtualClient) and client._virtual._connection.id == part.session.connection.id:
+        if isinstance(client, VirtualClient) and client._connection.id == part.session.connection.id:
             assert isinstance(door, VerbDoor)
             return door.session.parts[part.at_owner]
     raise AttributeError(f"part {part.at_owner} is gone")

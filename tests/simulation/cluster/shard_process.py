@@ -98,7 +98,7 @@ class ShardProcess:
         session_of = makes_cluster_session(broker, gate, self.stepped.links, shared, local)
         self.stepped.entry_doors = StompDoors(broker, gate, session_of)
         verbs = VerbDoors(broker, gate, partial(local, broker), self.stepped.cluster_map, shared)
-        self.stepped.owner_doors["verbs"] = verbs
+        self.stepped.virtual_clients.doors = verbs
         network.hosts[address] = self
 
     def __repr__(self) -> str:

@@ -388,6 +388,8 @@ def test_of_a_range_whose_first_message_is_gone_there_are_as_many_as_expected() 
     model = four()
     covered(model, up_to(model, None, 1))
     assert covered(model, up_to(model, 1, 4, 2)) == {0: [3], 1: [4]}
+    model = four()  # or is not known any more
+    assert covered(model, up_to(model, None, 4, 2)) == {0: [3], 1: [4]}
 
 
 def test_a_range_that_is_turned_round_and_a_message_that_is_not_there_are_refused() -> None:

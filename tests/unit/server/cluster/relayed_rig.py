@@ -39,7 +39,7 @@ class RelayedRig(Rig):
         shared = ShardTransactions(self.broker, own_links)
         doors = VerbDoors(self.broker, self.gate, self.session_of, own_map, shared)
         self._virtual = VirtualClients(
-            self.broker, self.security, self._admission, SECRET, own_map, {"verbs": doors}, self.sessions,
+            self.broker, self.security, self._admission, SECRET, own_map, doors, self.sessions,
             shared.outcomes,
         )  # fmt: skip
         front = self.front = Rig(self.settings, clock=self.clock)

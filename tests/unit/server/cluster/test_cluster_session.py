@@ -772,7 +772,7 @@ def test_what_is_held_is_sent_although_its_client_has_gone() -> None:
     part.acknowledge([message.sequence])
     cluster.run()
     assert consumer.bodies[1:] == [b"held", b"last"]
-    assert not cluster.members[1].virtual_clients._doors["verbs"].open
+    assert not cluster.members[1].virtual_clients.doors.open
 
 
 def play_until(cluster: SteppedCluster, client: ToyDoor, steps: int) -> bool:

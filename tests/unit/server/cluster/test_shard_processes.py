@@ -5,8 +5,8 @@ import pytest
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT, Pin
 from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
-from quire.server.cluster.processes import Map, Running, Waiting
-from quire.server.cluster.supervisor import FIRST_PAUSE, LONGEST_PAUSE, ShardProcesses
+from quire.server.cluster.broker_process import FIRST_PAUSE, LONGEST_PAUSE, ShardProcesses
+from quire.server.cluster.shard_process import Map, Running, Waiting
 
 
 class FakeProcess:
@@ -32,7 +32,7 @@ class FakeProcess:
 
 
 class Seen:
-    """A shard_processes of three shards, its processes, and what the database has."""
+    """A broker of three shards, its processes, and what the database has."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

@@ -11,9 +11,17 @@ from quire.cluster.cluster_map import FRONT
 from quire.cluster.directory import LEASE
 from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.errors import InvalidSettings, StoreUnreachable
-from quire.server.cluster import supervisor
-from quire.server.cluster.processes import Running, Waiting
-from quire.server.cluster.supervisor import HANDOVER_LIMIT, HURRY, LOOK, RENEWAL, ShardProcesses, Supervisor, waited_for
+from quire.server.cluster import broker_process as broker_process_module
+from quire.server.cluster.broker_process import (
+    HANDOVER_LIMIT,
+    HURRY,
+    LOOK,
+    RENEWAL,
+    ShardProcesses,
+    Supervisor,
+    waited_for,
+)
+from quire.server.cluster.shard_process import Running, Waiting
 from tests.unit.server.cluster.test_shard_processes import FakeProcess, broker
 
 T = TypeVar("T")
@@ -328,8 +336,8 @@ def test_it_goes_on_looking_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.wait_for(seen.supervisor.run(), 30)
         assert len(looked) == 3
 
-    monkeypatch.setattr(supervisor, "HURRY", 0.0)
-    monkeypatch.setattr(supervisor, "LOOK", 60.0)
+    monkeypatch.setattr(broker_process_module, "HURRY", 0.0)
+    monkeypatch.setattr(broker_process_module, "LOOK", 60.0)
     run(work())
 
 

@@ -1,61 +1,52 @@
 """However much waits for one shard, or for one client of another process, a turn takes only so much of it."""
 
-import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from quire.cluster.link_frames import Opening
-from quire.cluster.virtual_connection import WINDOW, VirtualConnection
-from quire.server.cluster.verb_door import JOINED, VirtualTransport
+from quire.cluster.virtual_connection import WINDOW
+from quire.server.cluster.verb_door import JOINED, VirtualClient
 from quire.testing.stepped_cluster import SteppedCluster
 
 
-class Inside:
-    """A protocol that keeps what it is handed, and reads no more behind a piece."""
-
-    def __init__(self) -> None:
-        self.handed: list[bytes] = []
-        self.transport: VirtualTransport | None = None
-        self.reads_one = False
-
-    def data_received(self, data: bytes) -> None:
-        self.handed.append(data)
-        if self.reads_one and self.transport is not None:
-            self.transport.pause_reading()
+def virtual_client() -> VirtualClient:
+    """A client of shard 0, at shard 1."""
+    cluster = SteppedCluster(2)
+    cluster.connect(0).send(cluster.name_at(1), b"m")
+    cluster.run()
+    (client,) = [each for each in cluster.members[1].sessions if isinstance(each, VirtualClient)]
+    return client
 
 
 @pytest.mark.parametrize("size", [10, 5000, JOINED, 2 * JOINED - 1])
-def test_what_waits_is_handed_on_in_few_pieces_and_in_order(size: int) -> None:
-    inside = Inside()
-    transport = VirtualTransport(
-        VirtualConnection(Opening("stomp", "", [], "", "")), cast(asyncio.Protocol, inside)
-    )  # fmt: skip
-    transport.pause_reading()
+def test_what_waits_is_handed_on_in_few_pieces_and_in_order(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, handed = virtual_client(), list[bytes]()
+    monkeypatch.setattr(client, "data_received", handed.append)
+    client.pause_reading("a test")
     sent = [bytes([number % 256]) * size for number in range(WINDOW // size)]
     for data in sent:
-        transport.data_came(data)
-    assert inside.handed == []
-    assert transport.unread == sum(map(len, sent))
-    transport.resume_reading()
-    assert b"".join(inside.handed) == b"".join(sent)
-    assert len(inside.handed) <= 3
-    assert transport.unread == 0
+        client.data_came(data)
+    assert handed == []
+    assert client.unread == sum(map(len, sent))
+    client.resume_reading("a test")
+    assert b"".join(handed) == b"".join(sent)
+    assert len(handed) <= 3
 
 
-def test_what_is_paused_again_keeps_the_rest() -> None:
-    inside = Inside()
-    transport = VirtualTransport(
-        VirtualConnection(Opening("stomp", "", [], "", "")), cast(asyncio.Protocol, inside)
-    )  # fmt: skip
-    inside.transport = transport
-    inside.reads_one = True
-    transport.pause_reading()
+def test_what_is_paused_again_keeps_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    client, handed = virtual_client(), list[bytes]()
+
+    def take(data: bytes) -> None:
+        handed.append(data)
+        client.pause_reading("a test")
+
+    monkeypatch.setattr(client, "data_received", take)
+    client.pause_reading("a test")
     for _ in range(4):
-        transport.data_came(b"x" * (JOINED // 2))
-    transport.resume_reading()
-    assert list(map(len, inside.handed)) == [JOINED]
-    assert transport.unread == JOINED
+        client.data_came(b"x" * (JOINED // 2))
+    client.resume_reading("a test")
+    assert list(map(len, handed)) == [JOINED]
+    assert client.unread == JOINED
 
 
 def test_clients_that_wait_for_a_shard_go_on_in_steps() -> None:
