@@ -1,18 +1,90 @@
-"""A client of any world, from its connection to its end. It does what the history says, and tells what it saw."""
+"""A client of any world, from its connection to its end: it does what the history says, and tells what it saw."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sized
+from enum import StrEnum
 
 from quire.testing.stepped import SteppedClient
-from tests.simulation.sent import Outcome
+
+
+class Rule(StrEnum):
+    ACKNOWLEDGED = "an acknowledgement counts if it can, and only then"
+    AGAIN = "what is settled does not come again"
+    ATTEMPTS = "attempts are counted, and after too many of them there is one dead letter"
+    COUNT = "lag and counts are exact"
+    CREDIT = "a consumer has no more in flight than its prefetch allows"
+    DELAY = "a retry does not come before its time"
+    EXPIRED = "what has expired is not delivered"
+    FAILED = "a message is a dead letter when it failed too often, and not before"
+    FENCED = "the owner of a shard commits, and no other process"
+    FLAG = "what was delivered before is flagged, and its deliveries are counted"
+    GRACE = "a member with a name keeps its partitions for the grace time"
+    HANDS = "a message is in the hands of one member at a time"
+    HELD = "what a member says it holds is its own"
+    LATE = "nothing waits for longer than its delay"
+    LEASE = "a lease ends at its time"
+    LEFT = "nothing is left of what is gone"
+    LINKS = "the store is sound"
+    LOST = "what is confirmed is not lost"
+    MEMORY = "memory is bounded, and all of it comes back"
+    MOVED = "what is told of a group that is moved is exact"
+    ONCE = "a numbered message is stored once"
+    ORDER = "the order is kept, and what comes back comes before later messages"
+    OWNER = "a queue, a message group or a partition goes to its owner alone"
+    PLACE = "a destination is at one shard, where clients look for it"
+    REST = "the broker comes to rest"
+    RETENTION = "a record goes when it is due, and not while it is needed"
+    ROUTE = "a message comes out of where it was sent to"
+    SELECTOR = "a consumer gets what its selector matches"
+    STALL = "everything goes on that can"
+    STORED = "the store has what became of each message"
+    UNWANTED = "a group gets what its selector matches, from where it began"
+    WHOLE = "a transaction is done as a whole or not at all"
+
+
+class Broken(AssertionError):
+    def __init__(self, rule: Rule, text: str) -> None:
+        super().__init__(f"{rule}: {text}")
+        self.rule = rule
+
+
+class Outcome:
+    """What became of a transaction, as far as a client can see it: done, not done, or not known yet."""
+
+    def __init__(self) -> None:
+        self.done: bool | None = None
+
+    def decide(self, done: bool, seen: str) -> None:
+        """Something shows what became of it; it is broken if something else has shown the opposite."""
+        if self.done is (not done):
+            raise Broken(Rule.WHOLE, f"{seen}: is its transaction done or not?")
+        self.done = done
+
+
+class Sent:
+    """One message as its sender knows it."""
+
+    __slots__ = ("name", "outcome", "receipted")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.receipted = False  # whether its receipt has come
+        self.outcome: Outcome | None = None  # what becomes of the transaction it was sent in, if it was
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether its sender knows that it was taken."""
+        return self.receipted or (self.outcome is not None and self.outcome.done is True)
+
 
 Note = Callable[[str], None]
 """Writes down what happens."""
 
 
 class SimulatedClient(ABC):
-    """What all clients do."""
-
     def __init__(self, name: str, connection: SteppedClient, note: Note) -> None:
         self.name = name
         self.connection = connection
@@ -23,7 +95,6 @@ class SimulatedClient(ABC):
 
     @property
     def is_gone(self) -> bool:
-        """Whether its connection is closed."""
         return self.connection.connection.closed
 
     @property
@@ -33,13 +104,11 @@ class SimulatedClient(ABC):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether it has a transaction open."""
         return self._outcome is not None
 
     # It hears.
 
     def read(self, *, on: bool) -> None:
-        """Let its connection take output, or none. What it has taken is read at once."""
         if not self.is_gone:
             self.note(f"{self.name} reads {'on' if on else 'no more'}")
             self.connection.connection.is_writable = on
@@ -47,7 +116,6 @@ class SimulatedClient(ABC):
                 self.connection.session.output_drained()
 
     def listen(self) -> None:
-        """Look at what has come since the last step."""
         if not self.connection.connection.output:
             return
         for receipt in self.connection.receipts():
@@ -89,7 +157,6 @@ class SimulatedClient(ABC):
         """Acknowledge one of the free messages, counted around, in the open transaction if there is one."""
 
     def settle_all(self) -> bool:
-        """Acknowledge everything there is, and commit it. Was there anything?"""
         found = self.in_transaction or len(self.in_flight) > 0
         while len(self.free) and not self.is_stuck:
             self.acknowledge(len(self.free) - 1, receipt=False)
@@ -99,14 +166,12 @@ class SimulatedClient(ABC):
     # Transactions.
 
     def begin(self) -> None:
-        """Begin a transaction, if none is open."""
         if self._outcome is None and not self.is_stuck:
             self.note(f"{self.name} begins a transaction")
             self._outcome = Outcome()
             self.connection.frame("BEGIN", {"transaction": "t"})
 
     def end(self, *, commit: bool) -> None:
-        """Commit or abort the transaction, if one is open."""
         if self._outcome is None or self.is_stuck:
             return
         outcome, self._outcome = self._outcome, None
@@ -129,7 +194,6 @@ class SimulatedClient(ABC):
     # It goes.
 
     def leave(self, how: str) -> None:
-        """Go: ``vanish``, ``disconnect``, or ``unsubscribe`` and stay connected."""
         self.listen()
         if how != "vanish" and self.is_stuck:
             return
