@@ -70,11 +70,7 @@ async def follow(cluster: RunningCluster, orphans: list[int]) -> None:
 
 
 def demo(queues: int, victim: str) -> bool:
-    """Start three brokers, kill one under load: whether all was as promised.
-
-    Raises:
-        NoServer: no PostgreSQL server can be run here.
-    """
+    """Start three brokers, kill one under load: whether all was as promised."""
     with (
         run_server() as server,
         tempfile.TemporaryDirectory(prefix="quire-cluster-") as directory,

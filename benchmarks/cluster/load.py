@@ -1,28 +1,213 @@
-"""All STOMP clients of a soak: queues, transactions, selectors, message groups, streams, and what measures."""
+"""All STOMP clients of a soak: queues, transactions, selectors, groups, streams; what they know, and what measures."""
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 
-from benchmarks.cluster.clients import (
-    COLOURS,
-    ColourConsumer,
-    ColourProducer,
-    ForwardedConsumer,
-    GroupConsumer,
-    GroupMember,
-    GroupProducer,
-    PairProducer,
-    StreamProducer,
-)
-from benchmarks.cluster.flow import Flow
-from benchmarks.cluster.group_log import GroupLog
-from benchmarks.cluster.stream_log import StreamLog
 from benchmarks.takeover.load import Probe
-from tests.acceptance.crash.actors import Actor, Consumer, Forwarder, Place, Producer
-from tests.acceptance.crash.ledger import Ledger
+from tests.acceptance.crash.load import Actor, Consumer, Forwarder, Frame, Key, Ledger, Order, Peer, Place, Producer
+
+
+class GroupLog:
+    """Follows the groups of one queue.
+
+    Messages of a group have ascending numbers. A holder is one connection of a consumer.
+    """
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []  # promises that were broken, for people
+        self._last: dict[str, int] = {}
+        self._open: defaultdict[str, dict[int, object]] = defaultdict(dict)  # not acknowledged: who has it
+
+    def deliver(self, group: str, number: int, holder: object, is_redelivered: bool) -> None:
+        held = self._open[group]
+        if not is_redelivered:
+            if number <= self._last.get(group, 0):
+                self.violations.append(f"{group} {number} came out of order, after {self._last[group]}")
+            others = [each for each, who in held.items() if each < number and who is not holder]
+            if others:
+                self.violations.append(f"{group} {number} came to a second consumer while a first one has {others[:5]}")
+            self._last[group] = max(number, self._last.get(group, 0))
+        held[number] = holder
+
+    def lost(self, holder: object) -> None:
+        """The connection of a holder is gone: what it had may have gone to another one before it knew."""
+        for held in self._open.values():
+            for number in [number for number, who in held.items() if who is holder]:
+                del held[number]
+
+    def acknowledge(self, group: str, number: int) -> None:
+        """The holder sends an acknowledgement: from now on the group may go to another consumer."""
+        self._open[group].pop(number, None)
+
+
+class StreamLog:
+    def __init__(self, name: str) -> None:
+        self.violations: list[str] = []  # promises that were broken, for people
+        self.keys: dict[tuple[int, int], Key] = {}  # what was received, by partition and offset
+        self._name = name  # of the stream and the group, for people
+        self._last: defaultdict[int, int] = defaultdict(int)
+        self._bases: defaultdict[int, int] = defaultdict(int)
+
+    def deliver(self, partition: int, offset: int, key: Key, is_redelivered: bool) -> None:
+        known = self.keys.setdefault((partition, offset), key)
+        if known != key:
+            self.violations.append(f"{self._name}: offset {offset} of {partition} had {known}, and has {key}")
+        if not is_redelivered:
+            if offset <= self._last[partition]:
+                found = f"offset {offset} of {partition} came out of order, after {self._last[partition]}"
+                self.violations.append(f"{self._name}: {found}")
+            self._last[partition] = max(offset, self._last[partition])
+
+    def progress(self, partition: int, base: int) -> None:
+        """The broker says up to which offset the group has finished a partition."""
+        if base < self._bases[partition]:
+            found = f"progress of {partition} went back from {self._bases[partition]} to {base}"
+            self.violations.append(f"{self._name}: {found}")
+        self._bases[partition] = base
+
+    def compare(self, stored: dict[tuple[int, int], Key]) -> None:
+        """All that is stored must have come, and nothing else."""
+        for place in sorted(stored.keys() - self.keys.keys()):
+            self.violations.append(f"{self._name}: a gap, {place} did not come: {stored[place]}")
+        for place in sorted(self.keys.keys() - stored.keys()):
+            self.violations.append(f"{self._name}: {place} came and is not stored: {self.keys[place]}")
+        last: dict[tuple[str, int], tuple[int, int]] = {}
+        for (partition, offset), key in sorted(stored.items()):
+            before = last.get((key.producer, partition), (0, 0))
+            if (key.attempt, key.number) <= before:
+                self.violations.append(f"{self._name}: {key} is stored out of order, at {offset} of {partition}")
+            last[key.producer, partition] = (key.attempt, key.number)
+
+
+COLOURS = ("red", "blue")
+GROUPS = 5
+"""How many message groups a queue has, and how many keys a stream."""
+
+
+class ColourProducer(Producer):
+    def headers_of(self, number: int) -> dict[str, str]:
+        return {"colour": COLOURS[number % 2]}
+
+
+class ColourConsumer(Consumer):
+    def __init__(self, place: Place, queue: str, ledger: Ledger, random: Random, colour: str) -> None:
+        super().__init__(place, queue, ledger, random, 20, {"selector": f"colour = '{colour}'"})
+        self._colour = colour
+
+    def _take(self, frame: Frame, order: Order) -> None:
+        super()._take(frame, order)
+        if frame.headers["colour"] != self._colour:
+            self._ledger.violations.append(f"{Key.of(frame.body)} came to a consumer that does not select it")
+
+
+class ForwardedConsumer(Consumer):
+    """Takes what was forwarded. What came again to the forwarder it may have forwarded after newer messages."""
+
+    def _take(self, frame: Frame, order: Order) -> None:
+        flagged = frame.headers.get("redelivered") == "true"
+        self._ledger.deliver(frame.headers["message-id"], Key.of(frame.body), flagged)
+
+
+class GroupProducer(Producer):
+    def headers_of(self, number: int) -> dict[str, str]:
+        return {"JMSXGroupID": str(number % GROUPS)}
+
+
+class GroupConsumer(Consumer):
+    """Takes messages of message groups."""
+
+    def __init__(self, place: Place, queue: str, ledger: Ledger, random: Random, log: GroupLog) -> None:
+        super().__init__(place, queue, ledger, random, 20)
+        self._log = log
+        self._order: Order | None = None
+
+    async def _work(self, peer: Peer) -> None:
+        try:
+            await super()._work(peer)
+        finally:
+            self._log.lost(self._order)
+
+    def _take(self, frame: Frame, order: Order) -> None:
+        self._order = order
+        key, group = Key.of(frame.body), frame.headers["JMSXGroupID"]
+        flagged = frame.headers.get("redelivered") == "true"
+        self._ledger.deliver(frame.headers["message-id"], key, flagged)
+        self._log.deliver(group, key.number, order, flagged)
+
+    def _settle(self, peer: Peer, portion: list[Frame], receipt: str) -> None:
+        for frame in portion:
+            self._log.acknowledge(frame.headers["JMSXGroupID"], Key.of(frame.body).number)
+        super()._settle(peer, portion, receipt)
+
+
+class PairProducer(Producer):
+    """Sends to two queues in turn, so that a transaction has messages in both."""
+
+    def __init__(self, place: Place, queues: tuple[str, str], ledger: Ledger, numbered: bool) -> None:
+        super().__init__(place, queues[0], ledger, f"t-{queues[0]}", numbered, transaction=4, window=1)
+        self._destinations = [f"/queue/{queue}" for queue in queues]
+
+    def headers_of(self, number: int) -> dict[str, str]:
+        return {"destination": self._destinations[number % 2]}
+
+
+class StreamProducer(Producer):
+    def __init__(self, place: Place, stream: str, ledger: Ledger, window: int) -> None:
+        super().__init__(place, stream, ledger, f"s-{stream}", numbered=True, window=window)
+        self._stream = stream
+
+    def headers_of(self, number: int) -> dict[str, str]:
+        return {"destination": f"/stream/{self._stream}", "partition-key": str(number % GROUPS)}
+
+
+class GroupMember(Consumer):
+    def __init__(self, place: Place, stream: str, group: str, ledger: Ledger, random: Random, log: StreamLog) -> None:
+        headers = {"destination": f"/stream/{stream}", "group": group, "start": "earliest"}
+        super().__init__(place, stream, ledger, random, 20, headers)
+        self._log = log
+
+    def _take(self, frame: Frame, order: Order) -> None:
+        key, flagged = Key.of(frame.body), frame.headers.get("redelivered") == "true"
+        self._ledger.deliver(frame.headers["message-id"], key, flagged)
+        self._log.deliver(int(frame.headers["partition"]), int(frame.headers["offset"]), key, flagged)
+
+
+class Flow:
+    def __init__(
+        self, producers: Sequence[Actor], consumers: Sequence[Consumer], ledger: Ledger, forwarded: Ledger | None = None
+    ) -> None:
+        self.producers = producers  # those that send
+        self.consumers = consumers  # those that take
+        self.ledger = ledger  # what they know
+        self._forwarded = forwarded  # what those know that take what was sent on
+
+    @property
+    def ledgers(self) -> list[Ledger]:
+        return [self.ledger] + ([self._forwarded] if self._forwarded else [])
+
+    @property
+    def missing(self) -> int:
+        """How many messages were confirmed and did not come."""
+        if self._forwarded:
+            self._forwarded.confirmed = set(self.ledger.received)
+        return sum([len(ledger.missing) for ledger in self.ledgers])
+
+    @property
+    def unsettled(self) -> int:
+        return sum([consumer.unsettled for consumer in self.consumers])
+
+    def check_end(self) -> None:
+        for producer in self.producers:
+            if isinstance(producer, Producer) and producer.numbered:
+                for ledger in self.ledgers:
+                    ledger.check_once(producer.name)
+            elif isinstance(producer, Producer):
+                self.ledger.check_whole(producer.name, producer.transaction)
+
 
 WINDOW = 3
 """How many messages a producer sends at a time."""
@@ -43,28 +228,16 @@ class SoakLoad:
 
     Of ten queues, six are plain, one has selectors, one has message groups, and two have transactions over two shards:
     sends to both, and messages that are forwarded from one to the other.
-
-    Args:
-        place: where clients connect.
-        queues: how many queues.
-        streams: how many streams.
-        shard_of: tells the shard of a queue, by its name.
-        shards: how many there are; each has a producer that measures.
-        random: what the clients do differently each time.
-
-    Attributes:
-        probes: what measures, by shard.
-        streams: by stream and consumer group.
     """
 
     def __init__(
         self, place: Place, queues: int, streams: int, shard_of: Callable[[str], int], shards: int, random: Random
     ) -> None:
-        self.probes: dict[int, Probe] = {}
-        self.streams: dict[tuple[str, str], StreamLog] = {}
-        self._place = place
-        self._random = random
-        self._shard_of = shard_of
+        self.probes: dict[int, Probe] = {}  # what measures, by shard
+        self.streams: dict[tuple[str, str], StreamLog] = {}  # by stream and consumer group
+        self._place = place  # where clients connect
+        self._random = random  # what the clients do differently each time
+        self._shard_of = shard_of  # tells the shard of a queue, by its name
         self._groups: list[GroupLog] = []
         self._flows: list[Flow] = []
         self._senders: list[asyncio.Task[None]] = []
@@ -140,7 +313,6 @@ class SoakLoad:
 
     @property
     def confirmed(self) -> int:
-        """How many messages were confirmed."""
         return sum([len(flow.ledger.confirmed) for flow in self._flows if flow.producers])
 
     @property
@@ -150,17 +322,14 @@ class SoakLoad:
 
     @property
     def redelivered(self) -> int:
-        """How many deliveries were flagged."""
         return sum([ledger.redelivered for ledger in self._ledgers])
 
     @property
     def missing(self) -> int:
-        """How many confirmed messages did not come."""
         return sum([flow.missing for flow in self._flows])
 
     @property
     def errors(self) -> set[str]:
-        """Codes of the errors that clients were sent."""
         return {code for ledger in self._ledgers for code in ledger.errors}
 
     @property
@@ -179,11 +348,9 @@ class SoakLoad:
         return [violation for violations in found for violation in violations]
 
     async def wait_until_served(self, since: float, patience: float = 60.0) -> None:
-        """Wait until each shard has confirmed a message that was sent after a time."""
         await asyncio.gather(*[probe.answer(since, limit=patience) for probe in self.probes.values()])
 
     async def finish(self) -> bool:
-        """Send nothing new; whether everything arrived and was acknowledged in time."""
         for flow in self._flows:
             for actor in (*flow.producers, *flow.consumers):
                 actor.ending = True
@@ -198,6 +365,25 @@ class SoakLoad:
         return False
 
     def check_end(self) -> None:
-        """Look for what can be told only when all has come."""
         for flow in self._flows:
             flow.check_end()
+
+
+READ_QUIET_SECONDS = 1.0
+"""When nothing has come for so long, it was all."""
+
+
+async def read_stream(host: str, port: int, stream: str) -> dict[tuple[int, int], Key]:
+    found: dict[tuple[int, int], Key] = {}
+    peer = await Peer.connect(host, port)
+    try:
+        headers = {"destination": f"/stream/{stream}", "id": "1", "ack": "auto", "start": "earliest"}
+        peer.send("SUBSCRIBE", headers | {"activemq.prefetchSize": "1000"})
+        last = time.monotonic()
+        while time.monotonic() - last < READ_QUIET_SECONDS:
+            for frame in await peer.receive():
+                last = time.monotonic()
+                found[int(frame.headers["partition"]), int(frame.headers["offset"])] = Key.of(frame.body)
+    finally:
+        peer.close()
+    return found

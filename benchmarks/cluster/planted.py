@@ -15,7 +15,6 @@ _run = broker_process.run
 
 
 def run_planted(settings: Any, file: Any, flags: Any, module: str, console: Any) -> int:
-    """Run the broker with other processes for its shards."""
     assert module == "quire.http.shard"
     return _run(settings, file, flags, "benchmarks.cluster.planted_shard", console)
 

@@ -11,8 +11,8 @@ import click
 from benchmarks.fortress import Fortress, trusting
 from benchmarks.intruders.intrusions import Marks, intrude
 from benchmarks.rig import MemoryWatch, temporary_directory
-from benchmarks.scenarios.attacks import SILENT_CONNECTIONS, Tally
-from benchmarks.scenarios.findings import Finding, at_least, at_most, report
+from benchmarks.scenarios.hostile import SILENT_CONNECTIONS, Tally
+from benchmarks.scenarios.scenario import Finding, at_least, at_most, report
 from quire.cli.output import Output, output_option
 from quire.cli.perf.load import Load, Target
 from quire.cli.perf.measure import measure
@@ -32,7 +32,6 @@ _HALF_OPEN = 300
 
 @contextmanager
 def attacked(marks: Marks, tally: Tally) -> Iterator[None]:
-    """Meanwhile all attacks go on."""
     context = multiprocessing.get_context("fork")
     stop = context.Event()
     process = context.Process(target=intrude, args=(marks, tally, stop))
@@ -52,7 +51,6 @@ def attacked(marks: Marks, tally: Tally) -> Iterator[None]:
 
 
 def _marks(fortress: Fortress) -> Marks:
-    """What is attacked."""
     broker = fortress.broker
     return Marks(broker.target, Target(*split_address(broker.api.url.rpartition("/")[2])), fortress.foreign)
 

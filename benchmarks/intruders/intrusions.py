@@ -10,7 +10,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.scenarios.attacks import Attacker, Steps, Tally, keep_open, take_turns
+from benchmarks.scenarios.hostile import Attacker, Steps, Tally, keep_open, take_turns
 from quire.cli.perf.load import Target
 
 GUESSES = 10_000
@@ -32,7 +32,6 @@ class Marks(NamedTuple):
 
 
 def intrude(marks: Marks, tally: Tally, stop: Event) -> None:
-    """Try everything until told to stop."""
     hello = client_hello()
     with contextlib.ExitStack() as left:
         steps = [
@@ -51,7 +50,6 @@ def intrude(marks: Marks, tally: Tally, stop: Event) -> None:
 
 
 def client_hello() -> bytes:
-    """How a client begins TLS."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     tls = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="localhost")
     with contextlib.suppress(ssl.SSLWantReadError):

@@ -8,9 +8,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.takeover.planted import FAULTS
-from benchmarks.takeover.report import table
 from benchmarks.takeover.rounds import ends_well
-from benchmarks.takeover.run import Plan, run
+from benchmarks.takeover.run import Plan, run, table
 
 PLANTED = [sys.executable, "-m", "benchmarks.takeover.planted"]
 

@@ -1,17 +1,26 @@
-"""What clients do meanwhile: those of the crash test over a list of hosts, Quire's own, and one that measures."""
+"""What clients do meanwhile: on shared messages, with Quire's own client, and one that measures."""
 
 import asyncio
 import time
 from contextlib import suppress
 from itertools import pairwise
+from random import Random
 
 from benchmarks.takeover.pair import Pair
 from quire.client import AckMode, Queue, connect
 from quire.errors import QuireError, StoreUnreachable
-from tests.acceptance.crash.actors import Actor, Place
-from tests.acceptance.crash.ledger import Key, Ledger
-from tests.acceptance.crash.load import LOOK_SECONDS
-from tests.acceptance.crash.peer import Peer
+from tests.acceptance.crash.load import (
+    DRAIN_SECONDS,
+    LOOK_SECONDS,
+    QUIET_SECONDS,
+    Actor,
+    Consumer,
+    Key,
+    Ledger,
+    Peer,
+    Place,
+    Producer,
+)
 
 SILENCE = 1.5
 """After so many seconds without a sign of life, clients look for another broker: before another one may serve."""
@@ -24,8 +33,6 @@ PROBE_PAUSE = 0.02
 
 
 class Hosts(Place):
-    """Two brokers, one of which serves."""
-
     def __init__(self, pair: Pair) -> None:
         super().__init__()
         self.silence, self.pause = SILENCE, PAUSE
@@ -33,7 +40,6 @@ class Hosts(Place):
 
     @property
     def hosts(self) -> list[tuple[str, int]]:
-        """Both."""
         return self._pair.stomp
 
 
@@ -47,23 +53,13 @@ class Answer:
 
 
 class Probe(Actor):
-    """Sends one message after the other, and notes who confirms it.
-
-    Args:
-        place: where the brokers are.
-        queue: where to.
-        pause: how long it rests after each, in seconds.
-
-    Attributes:
-        answers: in their order.
-        ledger: what is known of its messages.
-    """
+    """Sends one message after the other, and notes who confirms it."""
 
     def __init__(self, place: Place, queue: str = "probe", pause: float = PROBE_PAUSE) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger()  # what is known of its messages
         super().__init__(place, queue, self.ledger)
-        self._pause = pause
-        self.answers: list[Answer] = []
+        self._pause = pause  # how long it rests after each, in seconds
+        self.answers: list[Answer] = []  # in their order
         self._attempt = self._number = 0
 
     @property
@@ -72,11 +68,6 @@ class Probe(Actor):
         return self.answers[-1].broker if self.answers else -1
 
     async def answer(self, after: float, by: int | None = None, limit: float = 60.0) -> Answer:
-        """The first answer to a message that was sent after a time, by a certain broker.
-
-        Raises:
-            AssertionError: none came in time.
-        """
         looked = 0
         deadline = time.monotonic() + limit
         while True:
@@ -88,7 +79,6 @@ class Probe(Actor):
             await asyncio.sleep(0.005)
 
     def longest_gap(self, since: float) -> float:
-        """The longest time between two answers since a time."""
         times = [since, *[answer.confirmed for answer in self.answers if answer.confirmed > since]]
         return max([later - earlier for earlier, later in pairwise(times)], default=0.0)
 
@@ -111,29 +101,20 @@ class Probe(Actor):
 
 
 class QuireClients:
-    """A producer and a consumer that use Quire's client with a list of brokers.
-
-    Args:
-        pair: the brokers.
-
-    Attributes:
-        ledger: what they know.
-    """
+    """A producer and a consumer that use Quire's client with a list of brokers."""
 
     QUEUE = Queue("client")
 
     def __init__(self, pair: Pair) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger()  # what they know
         self.ending = False
         self._url = pair.failover_url
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        """Begin."""
         self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._consume())]
 
     async def finish(self, limit: float = 60.0) -> None:
-        """Send nothing new, and wait until everything has arrived."""
         self.ending = True
         await asyncio.wait_for(self._tasks[0], limit)
         deadline = time.monotonic() + limit
@@ -145,14 +126,12 @@ class QuireClients:
         self.check()
 
     async def stop(self) -> None:
-        """End at once."""
         for task in self._tasks:
             task.cancel()
         with suppress(asyncio.CancelledError, QuireError):
             await asyncio.gather(*self._tasks)
 
     def check(self) -> None:
-        """Fail if a promise was broken so far, or one gave up."""
         for task in self._tasks:
             if task.done():
                 task.result()
@@ -192,3 +171,87 @@ class QuireClients:
     def _note(self, error: Exception) -> None:
         """An error that no call raised: of an acknowledgement that a broker could not store, say."""
         self.ledger.errors.append(getattr(error, "code", type(error).__name__))
+
+
+START_SECONDS = 30.0
+"""How long the subscriptions may take."""
+
+READERS = ("first", "second")
+"""Who gets all messages, of the topic and of the stream."""
+
+EARLIEST = {"start": "earliest"}
+
+
+class SharedMessages:
+    """Producers on a topic and on a stream, each with two subscriptions or groups that get all messages."""
+
+    def __init__(self, place: Place, random: Random) -> None:
+        self._ledgers: dict[str, Ledger] = {}
+        self._producers: list[Producer] = []
+        self._consumers: list[Consumer] = []
+        for kind in ("topic", "stream"):
+            destination = f"/{kind}/shared"
+            ledgers = [self._ledgers.setdefault(f"{reader} of {kind}", Ledger()) for reader in READERS]
+            ledgers[0].others = ledgers[1:]
+            for name, numbered, transaction in ((f"{kind}-numbered", True, 1), (f"{kind}-transacted", False, 4)):
+                headers = {"partition-key": name}
+                self._producers.append(
+                    Producer(place, destination, ledgers[0], name, numbered, transaction, window=5, headers=headers)
+                )
+            for reader, ledger in zip(READERS, ledgers, strict=True):
+                headers = {"activemq.subscriptionName": reader} if kind == "topic" else {"group": reader, **EARLIEST}
+                consumer = Consumer(place, destination, ledger, random, headers=headers)
+                consumer.client_id = reader if kind == "topic" else ""
+                self._consumers.append(consumer)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "SharedMessages":
+        self._tasks = [asyncio.create_task(consumer.run()) for consumer in self._consumers]
+        deadline = time.monotonic() + START_SECONDS
+        while not all([consumer.has_subscribed for consumer in self._consumers]):
+            assert time.monotonic() < deadline, "the subscriptions are not confirmed"
+            await asyncio.sleep(0.05)
+            self.check()
+        self._tasks += [asyncio.create_task(producer.run()) for producer in self._producers]
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def confirmed(self) -> int:
+        return sum([len(self._ledgers[f"{READERS[0]} of {kind}"].confirmed) for kind in ("topic", "stream")])
+
+    @property
+    def redelivered(self) -> int:
+        return sum([ledger.redelivered for ledger in self._ledgers.values()])
+
+    def check(self) -> None:
+        for task in self._tasks:
+            if task.done():
+                task.result()
+        broken = [f"{name}: {violation}" for name, found in self._ledgers.items() for violation in found.violations]
+        assert not broken, f"{len(broken)} broken promises: " + "; ".join(broken[:10])
+
+    async def finish(self) -> None:
+        for actor in (*self._producers, *self._consumers):
+            actor.ending = True
+        quiet_since = time.monotonic()
+        deadline = quiet_since + DRAIN_SECONDS
+        while time.monotonic() - quiet_since < QUIET_SECONDS:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.check()
+            missing = {name: ledger.open[:10] for name, ledger in self._ledgers.items()}
+            is_sending = not all([task.done() for task in self._tasks[len(self._consumers) :]])
+            if is_sending or any(missing.values()) or any([consumer.unsettled for consumer in self._consumers]):
+                quiet_since = time.monotonic()
+            assert time.monotonic() < deadline, f"sending: {is_sending}, missing: {missing}"
+        for ledger in self._ledgers.values():
+            for producer in self._producers:
+                if producer.numbered:
+                    ledger.check_once(producer.name)
+                else:
+                    ledger.check_whole(producer.name, producer.transaction)
+        self.check()

@@ -1,25 +1,20 @@
-"""One run: servers, brokers, clients, rounds, and what has to be true at the end."""
+"""One run: servers, brokers, clients, rounds, what has to be true at the end, and how long takeovers took."""
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from benchmarks.takeover.commits import Commits
 from benchmarks.takeover.database import Database
-from benchmarks.takeover.load import Hosts, Probe, QuireClients
-from benchmarks.takeover.networks import Network
-from benchmarks.takeover.pair import SCHEMA, Pair
-from benchmarks.takeover.proxy import Loss
-from benchmarks.takeover.rounds import Outage, Rounds
-from benchmarks.takeover.shared_messages import SharedMessages
+from benchmarks.takeover.load import Hosts, Probe, QuireClients, SharedMessages
+from benchmarks.takeover.pair import SCHEMA, Loss, Network, Pair
+from benchmarks.takeover.rounds import Commits, Outage, Rounds
 from quire.store.maintenance.open_store import open_for_reading
-from tests.acceptance.crash.actors import Consumer
 from tests.acceptance.crash.broker_process import quire
-from tests.acceptance.crash.load import LOOK_SECONDS, Load
+from tests.acceptance.crash.load import LOOK_SECONDS, Consumer, Load
 
 _ALL = 1 << 40
 _DEAD = "ActiveMQ.DLQ"
@@ -27,56 +22,27 @@ _DEAD = "ActiveMQ.DLQ"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do.
-
-    Attributes:
-        rounds: how many.
-        seed: of everything random.
-        kinds: which kinds of rounds; all if empty.
-        program: what runs the command line of the brokers; the usual one if empty.
-    """
+    """What to do."""
 
     rounds: int
-    seed: int
-    kinds: Sequence[str] = ()
+    seed: int  # of everything random
+    kinds: Sequence[str] = ()  # which kinds of rounds; all if empty
     program: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Result:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        outages: of each round.
-        commits: what the database says of its owners.
-        confirmed: how many messages were confirmed.
-        redelivered: how many deliveries were flagged.
-        lost_commits: how many commits met the end of their connection, by how.
-        suppressed: how many dead letters the client made of messages that it had before.
-    """
-
-    outages: list[Outage]
-    commits: Commits
-    confirmed: int
-    redelivered: int
+    outages: list[Outage]  # of each round
+    commits: Commits  # what the database says of its owners
+    confirmed: int  # how many messages were confirmed
+    redelivered: int  # how many deliveries were flagged
     lost_commits: Counter[Loss] = field(default_factory=Counter)
-    suppressed: int = 0
+    suppressed: int = 0  # how many dead letters the client made of messages that it had before
 
 
 async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda text: None) -> Result:
-    """Do it.
-
-    Args:
-        plan: what.
-        directory: an empty one that others may enter, for servers and brokers.
-        say: is told what happens, a line at a time.
-
-    Returns:
-        What came of it, if every promise was kept.
-
-    Raises:
-        AssertionError: one was broken.
-    """
     with Database(directory / "postgresql") as database:
         async with Pair(directory, database, Network.is_possible(), plan.program) as pair:
             pair.brokers[0].start()
@@ -140,9 +106,6 @@ def check_store(database: Database) -> int:
     """Fail if the store is damaged, or has messages of a queue or a topic: all were consumed.
 
     A client that is given a message again whose acknowledgement was lost makes a dead letter of it, as JMS clients do.
-
-    Returns:
-        How many of these there are.
     """
     url = f"postgresql://quire@127.0.0.1:{database.primary.port}/postgres?schema={SCHEMA}"
     done = quire("store", "verify", "--store", url)
@@ -154,3 +117,20 @@ def check_store(database: Database) -> int:
     left = [one for one in found if one[0] != _DEAD or b":Suppressing duplicate delivery" not in one[1]]
     assert not left, f"{len(left)} messages are left that were all acknowledged: {left[:3]}"
     return len(found)
+
+
+def table(outages: Iterable[Outage]) -> str:
+    by_kind: defaultdict[str, list[Outage]] = defaultdict(list)
+    for outage in outages:
+        by_kind[outage.kind].append(outage)
+    lines = ["| kind | rounds | moved | least | median | 95 % | most |", "|---|---|---|---|---|---|---|"]
+    for kind, found in sorted(by_kind.items()):
+        seconds = sorted([outage.seconds for outage in found])
+        shown = [seconds[0], _quantile(seconds, 0.5), _quantile(seconds, 0.95), seconds[-1]]
+        moved = sum([outage.moved for outage in found])
+        lines.append(f"| {kind} | {len(found)} | {moved} | " + " | ".join([f"{each:.2f} s" for each in shown]) + " |")
+    return "\n".join(lines)
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

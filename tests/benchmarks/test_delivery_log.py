@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.scenarios.delivery_log import DeliveryLog
+from benchmarks.scenarios.logs import DeliveryLog
 
 Delivery = tuple[int, bool]
 

@@ -1,6 +1,6 @@
 """What the scenarios ``groups`` and ``rebalance`` see of their deliveries: messages 0, 2, 4 are of one group."""
 
-from benchmarks.scenarios.group_log import GroupLog
+from benchmarks.scenarios.logs import GroupLog
 
 
 def complaints(log: GroupLog) -> tuple[int, int, int, int]:

@@ -1,6 +1,6 @@
 """What the scenario ``rebalance`` sees of who owns a partition."""
 
-from benchmarks.scenarios.owner_log import OwnerLog
+from benchmarks.scenarios.logs import OwnerLog
 
 
 def watched(*deliveries: tuple[str, int, int]) -> OwnerLog:

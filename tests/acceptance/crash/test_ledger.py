@@ -1,6 +1,6 @@
 """What the crash tests rest on: the ledger finds each kind of broken promise."""
 
-from tests.acceptance.crash.ledger import Key, Ledger, Order
+from tests.acceptance.crash.load import Key, Ledger, Order
 
 
 def key(number: int, attempt: int = 1, unit: int = 0) -> Key:
