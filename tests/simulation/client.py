@@ -3,8 +3,9 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sized
 from enum import StrEnum
+from typing import Any, Generic, Literal, TypeVar
 
-from quire.testing.stepped import SteppedClient
+from quire.testing.stepped import Frame, SteppedClient
 
 
 class Rule(StrEnum):
@@ -229,3 +230,136 @@ class SimulatedClient(ABC):
             self._outcome.decide(False, f"{self.name} is gone")
             self._outcome = None
         self.receipts.clear()
+
+
+class QueueMessage(Sent):
+    """A message that was sent to a queue."""
+
+    __slots__ = ("message_id", "number", "producer", "queue")
+
+    def __init__(self, producer: str, number: int, queue: str) -> None:
+        super().__init__(f"{producer}-{number}")
+        self.producer = producer
+        self.number = number  # the how-manieth of that producer it is
+        self.queue = queue
+        self.message_id = ""  # what the broker calls it, once it was seen
+
+    @property
+    def body(self) -> bytes:
+        """What follows its name in the body."""
+        raise NotImplementedError
+
+    def headers(self) -> dict[str, str]:
+        """More headers of its SEND frame."""
+        return {}
+
+    def came_as(self, message_id: str) -> None:
+        if self.message_id not in ("", message_id):
+            raise Broken(Rule.ONCE, f"{self} is stored as {self.message_id} and as {message_id}")
+        self.message_id = message_id
+
+
+def name_of(frame: Frame) -> str:
+    """The name of a message, with which its body begins."""
+    return frame.body[: frame.body.index(b";")].decode()
+
+
+Message = TypeVar("Message", bound=QueueMessage)
+Had = TypeVar("Had")
+AckMode = Literal["auto", "client", "client-individual"]
+
+
+class Subscription(Generic[Message, Had]):
+    """A subscription to a queue as its client sees it: what it may get, and in which order."""
+
+    def __init__(self, queue: str, ack: AckMode, prefetch: int) -> None:
+        self.queue = queue
+        self.ack = ack
+        self.prefetch = prefetch
+        self.in_flight: dict[Message, Had] = {}
+        self.held: dict[Message, bool] = {}  # settled in the open transaction: whether it was rejected
+
+    @property
+    def free(self) -> list[Message]:
+        return [sent for sent in self.in_flight if sent not in self.held]
+
+    @property
+    def credit(self) -> int:
+        """How many messages it may be given."""
+        return self.prefetch - len(self.in_flight) + len(self.held)
+
+    def covered(self, pick: int) -> list[Message]:
+        """What an acknowledgement of one of the free messages is about: in ``client`` mode all up to it."""
+        free = self.free
+        index = pick % len(free)
+        return free[: index + 1] if self.ack == "client" else [free[index]]
+
+    def check_credit(self) -> None:
+        if self.credit < 0:
+            raise Broken(Rule.CREDIT, f"{len(self.free)} messages of {self.queue} are in flight to one consumer")
+
+
+Subscribed = TypeVar("Subscribed", bound=Subscription[Any, Any])
+
+
+class QueueClient(SimulatedClient, Generic[Message, Subscribed]):
+    """A client of queues, with one subscription at a time."""
+
+    def __init__(
+        self, name: str, connection: SteppedClient, note: Note, unconfirmed: dict[Message, None] | None
+    ) -> None:
+        super().__init__(name, connection, note)
+        self.subscribed: Subscribed | None = None
+        # What it has sent over earlier connections too, and sends again; None if it does not number its sends.
+        self._unconfirmed = unconfirmed
+
+    def _send_new(self, sent: Message, *, receipt: bool) -> None:
+        if self._unconfirmed is not None:
+            self._unconfirmed[sent] = None
+        self._send(sent, receipt=receipt or self._unconfirmed is not None)
+
+    def _send(self, sent: Message, *, receipt: bool) -> None:
+        headers = sent.headers()
+        if self._unconfirmed is not None:
+            headers |= {"producer-id": self.name, "producer-sequence": str(sent.number)}
+        if self._outcome is not None:
+            sent.outcome = self._outcome
+            headers["transaction"] = "t"
+        elif receipt:
+            headers |= self.receipt(lambda: self._taken(sent))
+        self.note(f"{self.name} sends {sent} to {sent.queue}, {len(sent.body)} bytes, {headers}")
+        self.connection.frame(
+            "SEND", {"destination": header_of(sent.queue), **headers}, f"{sent};".encode() + sent.body
+        )
+
+    def _taken(self, sent: Message) -> None:
+        sent.receipted = True
+        if self._unconfirmed is not None:
+            del self._unconfirmed[sent]
+
+    @property
+    def in_flight(self) -> Sized:
+        return self.subscribed.in_flight if self.subscribed else ()
+
+    @property
+    def free(self) -> Sized:
+        return self.subscribed.free if self.subscribed else ()
+
+    @property
+    def is_auto(self) -> bool:
+        return self.subscribed is not None and self.subscribed.ack == "auto"
+
+    def acknowledge(self, pick: int, *, receipt: bool) -> None:
+        self.settle(pick, reject=False, receipt=receipt)
+
+    @abstractmethod
+    def settle(self, pick: int, *, reject: bool, receipt: bool) -> None:
+        """Acknowledge or reject what is in flight, in the open transaction if there is one."""
+
+    def begin(self) -> None:
+        if self._unconfirmed is None:  # a producer that numbers its sends has no transactions
+            super().begin()
+
+
+def header_of(destination: str) -> str:
+    return destination if destination.startswith("/") else f"/queue/{destination}"

@@ -1,11 +1,11 @@
 """The world of a cluster: its database, its processes, the network between them, and their clients."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sized
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from random import Random
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT, Peer, Pin
@@ -13,7 +13,18 @@ from quire.cluster.view import PinRow
 from quire.destination import queue as queue_destination
 from quire.settings import Settings
 from quire.testing.stepped import Frame
-from tests.simulation.client import Broken, Note, Outcome, Rule, Sent, SimulatedClient
+from tests.simulation.client import (
+    AckMode,
+    Broken,
+    Note,
+    Outcome,
+    QueueClient,
+    QueueMessage,
+    Rule,
+    Subscription,
+    header_of,
+    name_of,
+)
 from tests.simulation.history import (
     CONSUMERS,
     PRODUCERS,
@@ -24,6 +35,7 @@ from tests.simulation.history import (
     Leave,
     Read,
     Run,
+    Settle,
     Setup,
     Step,
     Weights,
@@ -66,10 +78,6 @@ class ClusterSetup(Setup, frozen=True, tag_field="world", tag="cluster"):
         )
 
 
-def header_of(destination: str) -> str:
-    return destination if destination.startswith("/") else f"/queue/{destination}"
-
-
 class Delivery(NamedTuple):
     """A delivery of a message, in the order in which owners make them."""
 
@@ -77,39 +85,24 @@ class Delivery(NamedTuple):
     epoch: int  # of the owner
 
 
-class Settler(Protocol):
-    @property
-    def is_gone(self) -> bool:
-        """Whether its connection is gone."""
+class ClusterSent(QueueMessage):
+    __slots__ = ("ending", "fresh", "gone", "is_kept", "seen", "settled", "settler", "size")
 
+    settler: "ClusterClient"  # who has settled it
 
-class ClusterSent(Sent):
-    """One message.
-
-    Attributes:
-        ending: the transaction in which it was settled, until it is clear that this one was not done.
-    """
-
-    __slots__ = (
-        "ending", "fresh", "gone", "is_kept", "message_id", "number", "producer", "queue", "seen", "settled", "settler",
-        "size",
-    )  # fmt: skip
-
-    settler: Settler  # who has settled it
-
-    def __init__(self, producer: str, number: int, queue: str, size: int, *, is_kept: bool = True) -> None:
-        super().__init__(f"{producer}-{number}")
-        self.producer = producer  # the client, with the number of its connection unless it numbers its sends
-        self.number = number  # the how-manieth of that client it is
-        self.queue = queue  # where it was sent to
+    def __init__(self, producer: str, number: int, queue: str, size: int, *, is_kept: bool) -> None:
+        super().__init__(producer, number, queue)
         self.size = size  # how many bytes its body has beside its name
         self.is_kept = is_kept  # whether it must be delivered, if it was confirmed
-        self.message_id = ""  # what the broker calls it, once it was seen
         self.seen: list[Delivery] = []  # its deliveries
         self.fresh: Delivery | None = None  # the delivery that said that there was none before
         self.settled: Delivery | None = None  # the last delivery that its consumer was done with
         self.gone: Delivery | None = None  # the same, and the consumer knows that the broker knows
-        self.ending: Outcome | None = None
+        self.ending: Outcome | None = None  # the transaction of that, until it is clear that it was not done
+
+    @property
+    def body(self) -> bytes:
+        return b"x" * self.size
 
     @property
     def is_settled(self) -> bool:
@@ -117,19 +110,14 @@ class ClusterSent(Sent):
 
 
 class ClusterPromises:
-    """The ledger.
-
-    Attributes:
-        kept: whether the topic has a durable subscription; None if it may have one, and its client does not know yet.
-    """
-
     def __init__(self) -> None:
+        # Whether the topic has a durable subscription; None if it may have one, and its client does not know yet.
         self.kept: bool | None = False
         self.sent: dict[str, ClusterSent] = {}  # all messages, by name
         self._numbers: Counter[str] = Counter()
         self._given: dict[tuple[str, str], deque[Delivery]] = {}  # on their way, by connection and message id
         self._deliveries = count(1)
-        self._doubts: list[tuple[str, Settler]] = []
+        self._doubts: list[tuple[str, ClusterClient]] = []
 
     def send(self, producer: str, queue: str, size: int) -> ClusterSent:
         self._numbers[producer] += 1
@@ -151,13 +139,11 @@ class ClusterPromises:
 
     def deliver(self, connection: str, frame: Frame) -> tuple[ClusterSent, Delivery]:
         """A message has come to a client. May it have been given out?"""
-        sent = self.sent[frame.body[: frame.body.index(b";")].decode()]
+        sent = self.sent[name_of(frame)]
         delivery = self._given[connection, frame.headers["message-id"]].popleft()
         if frame.headers["destination"] != header_of(sent.queue):
             raise Broken(Rule.ROUTE, f"{sent} came out of {frame.headers['destination']}, it was sent to {sent.queue}")
-        if sent.message_id not in ("", frame.headers["message-id"]):
-            raise Broken(Rule.ONCE, f"{sent} is stored as {sent.message_id} and as {frame.headers['message-id']}")
-        sent.message_id = frame.headers["message-id"]
+        sent.came_as(frame.headers["message-id"])
         self._check_flag(sent, delivery, frame)
         if sent.outcome is not None:
             sent.outcome.decide(True, f"{sent} came out of {sent.queue}")
@@ -186,7 +172,7 @@ class ClusterPromises:
         self._doubts.append((f"{sent} came as {delivery}, it was settled as {sent.settled}", sent.settler))
         sent.settled = sent.ending = None
 
-    def settle(self, sent: ClusterSent, delivery: Delivery, ending: Outcome | None, settler: Settler) -> None:
+    def settle(self, sent: ClusterSent, delivery: Delivery, ending: Outcome | None, settler: "ClusterClient") -> None:
         """A consumer is done with a message, or is so if its transaction is done."""
         if later := [seen for seen in sent.seen if seen > delivery]:
             self._doubts.append((f"{sent} was settled as {delivery}, it came as {later[0]}", settler))
@@ -217,42 +203,20 @@ class ClusterPromises:
                 raise Broken(Rule.LOST, f"{sent} was confirmed and {seen}")
 
 
-AckMode = Literal["client", "client-individual"]
-
-
 MOST = 2.9
 """So many times its prefetch a consumer of several shards may have: what one of them leaves another may give."""
 
 
-class InFlight:
-    def __init__(self, frame: Frame, delivery: Delivery) -> None:
-        self.frame = frame
-        self.delivery = delivery
+class InFlight(NamedTuple):
+    frame: Frame
+    delivery: Delivery
 
 
-class ClusterSubscribed:
+class ClusterSubscribed(Subscription[ClusterSent, InFlight]):
     def __init__(self, queue: str, ack: AckMode, prefetch: int, shards: int) -> None:
-        self.queue = queue
-        self.ack = ack
-        self.prefetch = int(MOST * max(prefetch, shards)) if queue == ALL_QUEUES else prefetch
-        self.in_flight: dict[ClusterSent, InFlight] = {}
-        self.held: dict[ClusterSent, None] = {}
-        self._headers = {"activemq.prefetchSize": str(prefetch)}
+        super().__init__(queue, ack, int(MOST * max(prefetch, shards)) if queue == ALL_QUEUES else prefetch)
+        self.headers = {"activemq.prefetchSize": str(prefetch)}
         self._newest: dict[tuple[str, str], ClusterSent] = {}
-
-    @property
-    def headers(self) -> dict[str, str]:
-        return self._headers
-
-    @property
-    def free(self) -> list[ClusterSent]:
-        return [sent for sent in self.in_flight if sent not in self.held]
-
-    def covered(self, pick: int) -> list[ClusterSent]:
-        """What an acknowledgement of one of the free messages is about: in ``client`` mode all up to it."""
-        free = self.free
-        index = pick % len(free)
-        return free[: index + 1] if self.ack == "client" else [free[index]]
 
     def got(self, sent: ClusterSent, frame: Frame, delivery: Delivery) -> None:
         if self.queue not in (ALL_QUEUES, sent.queue):
@@ -270,17 +234,9 @@ class ClusterSubscribed:
             raise Broken(Rule.ORDER, f"{sent} came after {newest}")
         self._newest[key] = sent
 
-    def check_credit(self) -> None:
-        if len(self.in_flight) - len(self.held) > self.prefetch:
-            raise Broken(Rule.CREDIT, f"{len(self.free)} messages of {self.queue} are in flight to one consumer")
 
-
-class ClusterClient(SimulatedClient):
-    """A client of a cluster, from one connection to its end.
-
-    Args:
-        unconfirmed: what it has sent over earlier connections and sends again; None if it does not number its sends.
-    """
+class ClusterClient(QueueClient[ClusterSent, ClusterSubscribed]):
+    """A client of a cluster, from one connection to its end."""
 
     connection: EntryClient
 
@@ -288,14 +244,13 @@ class ClusterClient(SimulatedClient):
         self, name: str, connection: EntryClient, promises: ClusterPromises, note: Note,
         unconfirmed: dict[ClusterSent, None] | None,
     ) -> None:  # fmt: skip
-        super().__init__(name, connection, note)
-        self.subscribed: ClusterSubscribed | None = None
+        super().__init__(name, connection, note, unconfirmed)
         self._is_leaving = False
         self._said: list[ClusterSent] = []  # and nothing confirms it but the receipt of DISCONNECT
         self._settled_ones: list[dict[ClusterSent, Delivery]] = []  # the same
         self._subscriptions = 0  # old ones have other ids: what they still get is on its way
         self._promises = promises
-        self._unconfirmed = unconfirmed
+        # Of one that numbers its sends all connections are one producer.
         self._producer = name if unconfirmed is not None else connection.connection.peer
         for sent in unconfirmed or ():
             self._send(sent, receipt=True)
@@ -322,32 +277,11 @@ class ClusterClient(SimulatedClient):
     # It sends.
 
     def send(self, queue: str, size: int, *, receipt: bool) -> None:
-        if self.is_stuck:
-            return
-        sent = self._promises.send(self._producer, queue, size)
-        if self._unconfirmed is not None:
-            self._unconfirmed[sent] = None
-        self._send(sent, receipt=receipt or self._unconfirmed is not None)
-
-    def _send(self, sent: ClusterSent, *, receipt: bool) -> None:
-        headers: dict[str, str] = {}
-        if self._unconfirmed is not None:
-            headers |= {"producer-id": self.name, "producer-sequence": str(sent.number)}
-        if self._outcome is not None:
-            sent.outcome = self._outcome
-            headers["transaction"] = "t"
-        elif receipt:
-            headers |= self.receipt(lambda: self._taken(sent))
-        else:
-            self._said.append(sent)
-        self.note(f"{self.name} sends {sent} to {sent.queue}, {sent.size} bytes, {headers}")
-        headers["destination"] = header_of(sent.queue)
-        self.connection.frame("SEND", headers, f"{sent};".encode() + b"x" * sent.size)
-
-    def _taken(self, sent: ClusterSent) -> None:
-        sent.receipted = True
-        if self._unconfirmed is not None:
-            del self._unconfirmed[sent]
+        if not self.is_stuck:
+            sent = self._promises.send(self._producer, queue, size)
+            if not (receipt or self.in_transaction or self._unconfirmed is not None):
+                self._said.append(sent)
+            self._send_new(sent, receipt=receipt)
 
     # It consumes.
 
@@ -361,21 +295,6 @@ class ClusterClient(SimulatedClient):
             self._promises.may_keep()
         self.connection.frame("SUBSCRIBE", headers | subscribed.headers)
 
-    @property
-    def in_flight(self) -> Sized:
-        return self.subscribed.in_flight if self.subscribed else ()
-
-    @property
-    def free(self) -> Sized:
-        return self.subscribed.free if self.subscribed else ()
-
-    @property
-    def is_auto(self) -> bool:
-        return False
-
-    def acknowledge(self, pick: int, *, receipt: bool) -> None:
-        self.settle(pick, reject=False, receipt=receipt)
-
     def settle(self, pick: int, *, reject: bool, receipt: bool) -> None:
         """Acknowledge or reject what is in flight; acknowledge it in the open transaction if there is one."""
         subscribed = self.subscribed
@@ -385,7 +304,7 @@ class ClusterClient(SimulatedClient):
         frame = subscribed.in_flight[covered[-1]].frame
         if self._outcome is not None:
             self.note(f"{self.name} acknowledges {covered} in its transaction")
-            subscribed.held |= dict.fromkeys(covered)
+            subscribed.held |= dict.fromkeys(covered, False)
             self.connection.ack(frame, {"transaction": "t"})
             return
         self.note(f"{self.name} {'rejects' if reject else 'acknowledges'} {covered}")
@@ -406,10 +325,6 @@ class ClusterClient(SimulatedClient):
             self._promises.confirm(sent, delivery)
 
     # Transactions.
-
-    def begin(self) -> None:
-        if self._unconfirmed is None:
-            super().begin()
 
     def _end(self, outcome: Outcome, act: Callable[[], None], *, commit: bool) -> None:
         subscribed = self.subscribed
@@ -822,19 +737,6 @@ class Subscribe(Step, frozen=True):
             client.subscribe(world.subscribed(self.queue, self.ack, self.prefetch))
 
 
-class Settle(Step, frozen=True):
-    client: str
-    pick: int = 0  # which of the messages in flight, counted around
-    count: int = 1  # how many times
-    reject: bool = False
-    receipt: bool = False
-
-    def act(self, world: ClusterWorld) -> None:
-        if client := world.clients.get(self.client):
-            for _ in range(self.count):
-                client.settle(self.pick, reject=self.reject, receipt=self.receipt)
-
-
 class OfProcess(Step, frozen=True):
     """A step of the process of a shard."""
 
@@ -1026,16 +928,6 @@ class ClusterGenerator(Generator):
             ack=random.choice(acks),
             prefetch=random.choice((1, 2, 5, 100)),
             entry=self._entry(),
-        )
-
-    def _settle(self) -> Step:
-        random = self._random
-        return Settle(
-            client=random.choice(self._consumers),
-            pick=random.choice((0, 0, 0, 1, 2, 7)),
-            count=random.choice((1, 1, 2, 5)),
-            reject=self._has("rejections") and random.random() < 0.3,
-            receipt=random.random() < 0.5,
         )
 
     # Processes.

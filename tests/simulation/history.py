@@ -108,6 +108,21 @@ class End(Step, frozen=True):
             client.end(commit=self.commit)
 
 
+class Settle(Step, frozen=True):
+    """A consumer of queues acknowledges messages, or rejects them."""
+
+    client: str
+    pick: int = 0  # which of the messages in flight, counted around
+    count: int = 1  # how many times
+    reject: bool = False
+    receipt: bool = False
+
+    def act(self, world: Any) -> None:
+        if client := world.clients.get(self.client):
+            for _ in range(self.count):
+                client.settle(self.pick, reject=self.reject, receipt=self.receipt)
+
+
 class Leave(Step, frozen=True):
     """A client goes."""
 
@@ -210,6 +225,16 @@ class Generator(ABC):
 
     def _end(self) -> Step:
         return End(self._client(), commit=self._random.random() < 0.8)
+
+    def _settle(self) -> Step:
+        random = self._random
+        return Settle(
+            client=random.choice(self._consumers),
+            pick=random.choice((0, 0, 0, 1, 2, 7)),
+            count=random.choice((1, 1, 2, 5)),
+            reject=self._has("rejections") and random.random() < 0.3,
+            receipt=random.random() < 0.5,
+        )
 
     def _leave(self) -> Step:
         hows: tuple[Literal["vanish", "disconnect", "unsubscribe"], ...] = ("vanish", "disconnect", "unsubscribe")

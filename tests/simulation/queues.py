@@ -1,17 +1,38 @@
 """The world of queues: a broker, its stores, its clients, and a ledger of what was promised to them."""
 
 from collections import Counter
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from operator import attrgetter
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from quire.broker.queues.queue import Queue
 from quire.message import Message
 from quire.settings import Settings
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
-from tests.simulation.client import Broken, Note, Outcome, Rule, Sent, SimulatedClient
-from tests.simulation.history import CONSUMERS, PRODUCERS, CommonStep, Fail, Generator, Setup, Step, Turn, Weights
+from tests.simulation.client import (
+    AckMode,
+    Broken,
+    Note,
+    Outcome,
+    QueueClient,
+    QueueMessage,
+    Rule,
+    Subscription,
+    name_of,
+)
+from tests.simulation.history import (
+    CONSUMERS,
+    PRODUCERS,
+    CommonStep,
+    Fail,
+    Generator,
+    Settle,
+    Setup,
+    Step,
+    Turn,
+    Weights,
+)
 from tests.simulation.life import ALL, GREATEST, Life, RightClock, check_answered, check_links
 from tests.unit.broker.harness import settings
 
@@ -61,6 +82,46 @@ class QueueSetup(Setup, frozen=True):
         )
 
 
+class Send(Step, frozen=True):
+    """A client sends messages, and connects before if it has to."""
+
+    client: str
+    queue: str
+    size: int = 0  # how long each body is, in bytes
+    count: int = 1
+    persistent: bool = True  # whether they must survive a crash
+    receipt: bool = False
+    ttl: float = 0  # in how many seconds they expire; 0 for never
+    priority: int = 4  # 0 to 9
+    group: str = ""  # their message group; empty for none
+    color: str = ""  # a header that consumers may select by
+
+    def act(self, world: "QueueWorld") -> None:
+        for _ in range(self.count):
+            world.client(self.client).send(self)
+
+
+class Subscribe(Step, frozen=True):
+    """A client subscribes, unless it has a subscription."""
+
+    client: str
+    queue: str
+    ack: AckMode = "client-individual"
+    prefetch: int = 100  # how many messages it may have in flight
+    version: str = "1.2"  # the version of STOMP that it speaks, if it connects now
+    color: str = ""  # what it selects; empty for everything
+    exclusive: bool = False
+    priority: int = 0  # consumers with a higher one come first
+
+    def act(self, world: "QueueWorld") -> None:
+        client = world.client(self.client, self.version)
+        if client.subscribed is None and not client.is_stuck:
+            world.subscribe(client, self)
+
+
+AnyStep = Send | Subscribe | Settle | CommonStep
+
+
 class Copy:
     """One message in one queue: where it was sent, or where it is a dead letter."""
 
@@ -86,41 +147,28 @@ class Copy:
         self.failures = self.failures_kept
 
 
-class Draft(NamedTuple):
-    """What a client sends.
+class QueueSent(QueueMessage):
+    __slots__ = ("copies", "draft", "epoch", "expiration", "persistent")
 
-    Attributes:
-        expiration: when it may become a dead letter or vanish by itself, in milliseconds since the epoch; 0 for never.
-    """
+    def __init__(self, producer: str, number: int, draft: Send, expiration: int, *, persistent: bool) -> None:
+        super().__init__(producer, number, draft.queue)
+        self.draft = draft
+        self.persistent = persistent
+        self.expiration = expiration  # when it may become a dead letter or vanish, in ms since the epoch; 0 for never
+        self.epoch = 0  # in which of the broker's lives it was sent last
+        self.copies: dict[str, Copy] = {}  # by queue
 
-    queue: str
-    body: bytes = b""  # what follows its name in the body
-    persistent: bool = True  # whether it must survive a crash
-    expiration: int = 0
-    priority: int = 4  # 0 to 9
-    group: str = ""  # its message group; empty for none
-    color: str = ""  # a header that consumers select by
+    @property
+    def body(self) -> bytes:
+        return b"x" * self.draft.size
 
     def headers(self) -> dict[str, str]:
+        draft = self.draft
         headers = {
             "persistent": "" if self.persistent else "false", "expires": str(self.expiration or ""),
-            "priority": str(self.priority), "JMSXGroupID": self.group, "color": self.color,
+            "priority": str(draft.priority), "JMSXGroupID": draft.group, "color": draft.color,
         }  # fmt: skip
         return {name: value for name, value in headers.items() if value}
-
-
-class QueueSent(Sent):
-    __slots__ = ("copies", "draft", "epoch", "message_id", "number", "producer", "queue")
-
-    def __init__(self, producer: str, number: int, draft: Draft) -> None:
-        super().__init__(f"{producer}-{number}")
-        self.producer = producer
-        self.number = number
-        self.draft = draft
-        self.queue = draft.queue
-        self.epoch = 0  # in which of the broker's lives it was sent last
-        self.message_id = ""  # what the broker calls it, once it was seen
-        self.copies: dict[str, Copy] = {}  # by queue
 
     def copy_in(self, queue: str) -> Copy:
         return self.copies.setdefault(queue, Copy())
@@ -137,9 +185,10 @@ class Promises:
         self._setup = setup
         self._numbers: Counter[str] = Counter()
 
-    def send(self, producer: str, draft: Draft) -> QueueSent:
+    def send(self, producer: str, draft: Send, *, persistent: bool) -> QueueSent:
         self._numbers[producer] += 1
-        sent = QueueSent(producer, self._numbers[producer], draft)
+        expiration = self._clock.now_ms() + round(draft.ttl * 1000) if draft.ttl else 0
+        sent = QueueSent(producer, self._numbers[producer], draft, expiration, persistent=persistent)
         sent.epoch = self.epoch
         self.sent[sent.name] = sent
         return sent
@@ -155,14 +204,12 @@ class Promises:
 
     def deliver(self, queue: str, frame: Frame) -> QueueSent:
         """A message was written to a consumer of a queue. May it have been?"""
-        sent = self.sent[frame.body[: frame.body.index(b";")].decode()]
+        sent = self.sent[name_of(frame)]
         copy = sent.copy_in(queue)
         self._check_route(sent, queue)
         self._check_settled(sent, copy, queue)
         self._check_flag(sent, copy, frame)
-        if sent.message_id not in ("", frame.headers["message-id"]):
-            raise Broken(Rule.ONCE, f"{sent} is stored as {sent.message_id} and as {frame.headers['message-id']}")
-        sent.message_id = frame.headers["message-id"]
+        sent.came_as(frame.headers["message-id"])
         copy.written += 1
         copy.written_now += 1
         self.back.get(queue, {}).pop(sent, None)
@@ -171,7 +218,7 @@ class Promises:
     def _check_route(self, sent: QueueSent, queue: str) -> None:
         letters = self._setup.dead_letters(sent.queue)
         if queue == letters:
-            if not sent.draft.expiration and not self._may_be_dead(sent):
+            if not sent.expiration and not self._may_be_dead(sent):
                 raise Broken(Rule.FAILED, f"{sent} is a dead letter, too early")
             if self._lives(sent) and not self._may_be_dead(sent):
                 raise Broken(Rule.EXPIRED, f"{sent} has expired, too early")
@@ -185,12 +232,12 @@ class Promises:
             raise Broken(Rule.FAILED, f"{sent} came again, it should be a dead letter")
 
     def _lives(self, sent: QueueSent) -> bool:
-        return sent.draft.expiration > self._clock.now_ms() and not self._clock.wrong.misled
+        return sent.expiration > self._clock.now_ms() and not self._clock.wrong.misled
 
     def _is_over(self, sent: QueueSent) -> bool:
         """Whether a message has expired, and the broker must know."""
         is_known = self._clock.wrong.ahead >= 0 and not self._clock.wrong.misled
-        return 0 < sent.draft.expiration <= self._clock.now_ms() and is_known
+        return 0 < sent.expiration <= self._clock.now_ms() and is_known
 
     def _may_be_dead(self, sent: QueueSent) -> bool:
         return sent.copy_in(sent.queue).failures_most > self._setup.maximum_redeliveries
@@ -226,7 +273,7 @@ class Promises:
         dies = queue == sent.queue and self._may_be_dead(sent)
         if rejected and self._setup.redelivery_delay and self._setup.redelivery_at == "tail":
             sent.copy_in(queue).moved = True
-        elif not sent.draft.expiration and not dies and (self.keeps_place or not rejected):
+        elif not sent.expiration and not dies and (self.keeps_place or not rejected):
             self.back.setdefault(queue, {})[sent] = self.step
 
     def check_came_before(self, queue: str, color: str, fresh: list[QueueSent]) -> None:
@@ -243,33 +290,24 @@ class Promises:
     def check_nothing_lost(self) -> None:
         """When everything is consumed: was everybody done with every message that somebody must have got?"""
         for sent in self.sent.values():
-            kept = sent.draft.persistent or (sent.epoch == self.epoch and not sent.draft.expiration)
+            kept = sent.persistent or (sent.epoch == self.epoch and not sent.expiration)
             if sent.confirmed and kept and not any([copy.is_settled for copy in sent.copies.values()]):
                 seen = "delivered, given back, and never again" if sent.copies else "never delivered"
                 raise Broken(Rule.LOST, f"{sent} was confirmed and {seen}")
 
 
-AckMode = Literal["auto", "client", "client-individual"]
-
 Order = tuple[str, str, int]
 """What a message is in order with."""
 
 
-class Subscribed:
-    def __init__(
-        self, promises: Promises, queue: str, *, ack: AckMode = "client", prefetch: int = 100, color: str = "",
-        exclusive: bool = False, priority: int = 0,
-    ) -> None:  # fmt: skip
-        self.queue = queue
-        self.ack = ack
-        self.prefetch = prefetch
-        self.color = color
-        self.exclusive = exclusive
-        self.priority = priority
+class Subscribed(Subscription[QueueSent, Frame]):
+    def __init__(self, promises: Promises, of: Subscribe) -> None:
+        super().__init__(of.queue, of.ack, of.prefetch)
+        self.color = of.color
+        self.exclusive = of.exclusive
+        self.priority = of.priority
         self.alone = False
         self.number = 0
-        self.in_flight: dict[QueueSent, Frame] = {}
-        self.held: dict[QueueSent, bool] = {}
         self.got_now: dict[QueueSent, bool] = {}
         self._promises = promises
         self._newest: dict[Order, QueueSent] = {}
@@ -285,23 +323,8 @@ class Subscribed:
             headers["activemq.priority"] = str(self.priority)
         return headers
 
-    @property
-    def free(self) -> list[QueueSent]:
-        return [sent for sent in self.in_flight if sent not in self.held]
-
-    @property
-    def credit(self) -> int:
-        """How many messages it may be given."""
-        return self.prefetch - len(self.in_flight) + len(self.held)
-
     def wants(self, color: str) -> bool:
         return self.color in ("", color)
-
-    def covered(self, pick: int) -> list[QueueSent]:
-        """What an acknowledgement of one of the free messages is about: in ``client`` mode all up to it."""
-        free = self.free
-        index = pick % len(free)
-        return free[: index + 1] if self.ack == "client" else [free[index]]
 
     # What comes.
 
@@ -333,29 +356,22 @@ class Subscribed:
             raise Broken(Rule.ORDER, f"{sent} came after {before}")
         newest[order] = sent
 
-    def check_credit(self) -> None:
-        if self.credit < 0:
-            raise Broken(Rule.CREDIT, f"{len(self.free)} messages of {self.queue} are in flight to one consumer")
-
     def take_fresh(self) -> list[QueueSent]:
         came, self.got_now = self.got_now, {}
         self._now.clear()
         return [sent for sent, is_fresh in came.items() if is_fresh]
 
 
-class Client(SimulatedClient):
+class Client(QueueClient[QueueSent, Subscribed]):
     def __init__(
         self, name: str, connection: SteppedClient, promises: Promises, note: Note,
         unconfirmed: dict[QueueSent, None] | None,
     ) -> None:  # fmt: skip
-        super().__init__(name, connection, note)
-        self.subscribed: Subscribed | None = None
+        super().__init__(name, connection, note, unconfirmed)
         self._promises = promises
-        self._unconfirmed = unconfirmed
-        if unconfirmed:
-            for sent in unconfirmed:
-                sent.epoch = promises.epoch
-                self._send(sent, receipt=True)
+        for sent in unconfirmed or ():
+            sent.epoch = promises.epoch
+            self._send(sent, receipt=True)
 
     # It hears.
 
@@ -374,32 +390,10 @@ class Client(SimulatedClient):
 
     # It sends.
 
-    def send(self, draft: Draft, *, receipt: bool) -> None:
-        if self.is_stuck:
-            return
-        if self._unconfirmed is not None:
-            draft = draft._replace(persistent=True)
-        sent = self._promises.send(self.name, draft)
-        if self._unconfirmed is not None:
-            self._unconfirmed[sent] = None
-        self._send(sent, receipt=receipt or self._unconfirmed is not None)
-
-    def _send(self, sent: QueueSent, *, receipt: bool) -> None:
-        headers = sent.draft.headers()
-        if self._unconfirmed is not None:
-            headers |= {"producer-id": self.name, "producer-sequence": str(sent.number)}
-        if self._outcome is not None:
-            sent.outcome = self._outcome
-            headers["transaction"] = "t"
-        elif receipt:
-            headers |= self.receipt(lambda: self._taken(sent))
-        self.note(f"{self.name} sends {sent} to {sent.queue}, {len(sent.draft.body)} bytes, {headers}")
-        self.connection.send(sent.queue, f"{sent};".encode() + sent.draft.body, headers)
-
-    def _taken(self, sent: QueueSent) -> None:
-        sent.receipted = True
-        if self._unconfirmed is not None:
-            del self._unconfirmed[sent]
+    def send(self, draft: Send) -> None:
+        if not self.is_stuck:
+            persistent = draft.persistent or self._unconfirmed is not None
+            self._send_new(self._promises.send(self.name, draft, persistent=persistent), receipt=draft.receipt)
 
     # It consumes.
 
@@ -408,21 +402,6 @@ class Client(SimulatedClient):
         self.note(f"{self.name} subscribes to {subscribed.queue}, {subscribed.ack}, {headers}")
         self.subscribed = subscribed
         self.connection.subscribe(subscribed.queue, subscribed.ack, headers=headers)
-
-    @property
-    def in_flight(self) -> Sized:
-        return self.subscribed.in_flight if self.subscribed else ()
-
-    @property
-    def free(self) -> Sized:
-        return self.subscribed.free if self.subscribed else ()
-
-    @property
-    def is_auto(self) -> bool:
-        return self.subscribed is not None and self.subscribed.ack == "auto"
-
-    def acknowledge(self, pick: int, *, receipt: bool) -> None:
-        self.settle(pick, reject=False, receipt=receipt)
 
     def settle(self, pick: int, *, reject: bool, receipt: bool) -> None:
         """Acknowledge or reject what is in flight, in the open transaction if there is one."""
@@ -472,10 +451,6 @@ class Client(SimulatedClient):
             self._promises.gave_back(subscribed.queue, sent, rejected=True)
 
     # Transactions.
-
-    def begin(self) -> None:
-        if self._unconfirmed is None:
-            super().begin()
 
     def _end(self, outcome: Outcome, act: Callable[[], None], *, commit: bool) -> None:
         """End the transaction by an act. What was acknowledged in an aborted one has failed."""
@@ -720,7 +695,8 @@ class QueueWorld(Life[Client]):
     def _new_client(self, name: str, connection: SteppedClient) -> Client:
         return Client(name, connection, self.promises, self.note, self._unconfirmed.get(name))
 
-    def subscribe(self, client: Client, subscribed: Subscribed) -> None:
+    def subscribe(self, client: Client, of: Subscribe) -> None:
+        subscribed = Subscribed(self.promises, of)
         self.ownership.came(subscribed, in_order=self.promises.keeps_place)
         client.subscribe(subscribed)
 
@@ -750,7 +726,7 @@ class QueueWorld(Life[Client]):
         while before := self._depths():
             for queue in self._setup.queues:
                 client = self.client("drain")
-                self.subscribe(client, Subscribed(self.promises, queue))
+                self.subscribe(client, Subscribe("drain", queue, "client"))
                 self.rest_now()
                 while client.settle_all():
                     self.rest_now()
@@ -764,65 +740,6 @@ class QueueWorld(Life[Client]):
 
     def _depths(self) -> dict[str, int]:
         return {name: queue.depth for name, queue in self.stepped.broker.queues.items() if queue.depth}
-
-
-class Send(Step, frozen=True):
-    """A client sends messages, and connects before if it has to."""
-
-    client: str
-    queue: str
-    size: int = 0  # how long each body is, in bytes
-    count: int = 1
-    persistent: bool = True  # whether they must survive a crash
-    receipt: bool = False
-    ttl: float = 0  # in how many seconds they expire; 0 for never
-    priority: int = 4  # 0 to 9
-    group: str = ""  # their message group; empty for none
-    color: str = ""  # a header that consumers may select by
-
-    def act(self, world: QueueWorld) -> None:
-        expiration = world.right.now_ms() + round(self.ttl * 1000) if self.ttl else 0
-        draft = Draft(self.queue, b"x" * self.size, self.persistent, expiration, self.priority, self.group, self.color)
-        for _ in range(self.count):
-            world.client(self.client).send(draft, receipt=self.receipt)
-
-
-class Subscribe(Step, frozen=True):
-    """A client subscribes, unless it has a subscription."""
-
-    client: str
-    queue: str
-    ack: AckMode = "client-individual"
-    prefetch: int = 100  # how many messages it may have in flight
-    version: str = "1.2"  # the version of STOMP that it speaks, if it connects now
-    color: str = ""  # what it selects; empty for everything
-    exclusive: bool = False
-    priority: int = 0  # consumers with a higher one come first
-
-    def act(self, world: QueueWorld) -> None:
-        client = world.client(self.client, self.version)
-        if client.subscribed is None and not client.is_stuck:
-            subscribed = Subscribed(
-                world.promises, self.queue, ack=self.ack, prefetch=self.prefetch, color=self.color,
-                exclusive=self.exclusive, priority=self.priority,
-            )  # fmt: skip
-            world.subscribe(client, subscribed)
-
-
-class Settle(Step, frozen=True):
-    client: str
-    pick: int = 0  # which of the messages in flight, counted around
-    count: int = 1  # how many times
-    reject: bool = False
-    receipt: bool = False
-
-    def act(self, world: QueueWorld) -> None:
-        if client := world.clients.get(self.client):
-            for _ in range(self.count):
-                client.settle(self.pick, reject=self.reject, receipt=self.receipt)
-
-
-AnyStep = Send | Subscribe | Settle | CommonStep
 
 
 class QueueGenerator(Generator):
@@ -900,16 +817,6 @@ class QueueGenerator(Generator):
             color=random.choice(("", "red", "blue")) if self._has("selectors") else "",
             exclusive=self._has("exclusive") and random.random() < 0.4,
             priority=random.choice((0, 0, 3)) if self._has("several-consumers") else 0,
-        )
-
-    def _settle(self) -> Step:
-        random = self._random
-        return Settle(
-            client=random.choice(self._consumers),
-            pick=random.choice((0, 0, 0, 1, 2, 7)),
-            count=random.choice((1, 1, 2, 5)),
-            reject=self._has("rejections") and random.random() < 0.3,
-            receipt=random.random() < 0.5,
         )
 
     def _fail(self) -> Step:

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from quire.broker.core.subscription import Subscription
 from quire.broker.core.turn import Lock
@@ -17,7 +17,6 @@ from quire.cluster.view import PinRow
 from quire.destination import Destination
 from quire.errors import BrokerStopping, QuireError, ShardMoved, StoreFull, StoreLocked
 from quire.message import Message
-from quire.scheduler import Scheduler
 from quire.server.client_transport import ClientTransport
 from quire.server.cluster.cluster_session import makes_cluster_session
 from quire.server.cluster.verb_door import VerbDoors
@@ -52,30 +51,10 @@ LOST = None
 """What comes at the end of a connection, in place of bytes."""
 
 
-class Host(Protocol):
-    """A process, as the network sees it."""
-
-    scheduler: Scheduler  # its timers
-    is_silent: bool  # whether its machine is gone too, so that nothing says that it has ended
-    ends: "dict[LinkEnd, None]"  # its ends of connections
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it takes what comes now: it is neither stopped nor dead."""
-        ...
-
-    @property
-    def is_dead(self) -> bool: ...
-
-    def accept(self) -> Link: ...
-
-    def act(self, call: Callable[[], None]) -> None: ...
-
-
 class LinkEnd:
     """One end of a connection between two processes (``quire.cluster.link.LinkPort``)."""
 
-    def __init__(self, host: Host, link: Link | None, packet: int) -> None:
+    def __init__(self, host: "ShardProcess", link: Link | None, packet: int) -> None:
         self.host = host
         self.other: LinkEnd | None = None  # the other end; None if no process answers
         self.inbox: deque[bytes | None] = deque()  # what has been sent to this end and has not come yet
@@ -146,10 +125,10 @@ class LinkEnd:
 
 class Network:
     def __init__(self, packet: int) -> None:
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, ShardProcess] = {}
         self._packet = packet  # how many bytes come at once at the most
 
-    def connect(self, host: Host, peer: Peer, link: Link) -> None:
+    def connect(self, host: "ShardProcess", peer: Peer, link: Link) -> None:
         end = LinkEnd(host, link, self._packet)
         link.port = end
         other = self.hosts.get(peer.address)

@@ -266,37 +266,46 @@ class StreamClient(SimulatedClient):
 Claim = Literal["none", "some", "all", "*"]
 
 
-class Wish(NamedTuple):
-    """What a client wants to be."""
+class Join(Step, frozen=True):
+    """A client becomes a member of a group, or a reader, unless it is one."""
 
-    group: str  # in which group; empty for a reader
+    client: str
+    group: str = ""  # in which group; empty for a reader
     member: str = ""  # under which name; empty for none
     ack: AckMode = "client-individual"
     prefetch: int = 100  # how many messages it may have
     timeout: float = 0  # how long it may have one, in seconds; 0 for what the policy says
-    claim: Claim = "none"  # what it says it has still
-    order: Order | None = None  # what order it relies on; None if it does not say
-    color: str = ""  # which messages it wants; empty for all
-    start: Literal["earliest", "latest"] = "earliest"  # where a new group begins
+    claim: Claim = "none"  # what it says it has still, if it was a member before
+    says_order: bool = False  # whether it says what order it relies on
     events: bool = False  # whether it wants to be told what happens
+
+    def act(self, world: "StreamWorld") -> None:
+        if (of := world.setup.group(self.group) if self.group else GroupSetup("")) is not None:
+            join(world, world.client(self.client), self, of)
 
     @property
     def is_static(self) -> bool:
         """Whether it is awaited when its connection is lost."""
         return bool(self.group and self.member)
 
-    def headers(self, claims: Collection[Key]) -> dict[str, str]:
+    @property
+    def held(self) -> Claim:
+        """What is acknowledged by being sent is not held."""
+        return "none" if self.ack == "auto" else self.claim
+
+    def headers(self, of: GroupSetup, claims: Collection[Key], *, is_new: bool) -> dict[str, str]:
         headers = {
             "destination": "/stream/s", "id": "0", "ack": self.ack, "prefetch-count": str(self.prefetch),
-            "start": self.start, "group": self.group, "member": self.member, "order": self.order or "",
+            "start": of.start, "group": self.group, "member": self.member,
+            "order": of.order if self.group and (self.says_order or is_new) else "",
             "consume-timeout": f"{self.timeout:g}s" if self.timeout else "", "events": "true" if self.events else "",
-            "selector": f"color = '{self.color}'" if self.color else "",
+            "selector": f"color = '{of.color}'" if of.color else "",
         }  # fmt: skip
-        headers["held"] = "*" if self.claim == "*" else ",".join([written(key) for key in sorted(claims)])
+        headers["held"] = "*" if self.held == "*" else ",".join([written(key) for key in sorted(claims)])
         return {name: value for name, value in headers.items() if value}
 
 
-def join(world: "StreamWorld", client: "StreamClient", wish: Wish) -> None:
+def join(world: "StreamWorld", client: "StreamClient", wish: Join, of: GroupSetup) -> None:
     """A client becomes a member, unless it is one."""
     consumption = world.groups.get(wish.group) if wish.group else None
     id = wish.member or f"{client.connection.connection.peer}/0"
@@ -309,7 +318,7 @@ def join(world: "StreamWorld", client: "StreamClient", wish: Wish) -> None:
     claims = _claims(world, consumption, wish, id, known)
     group = world.stream.groups.get(wish.group)
     served = group.coordinator.epochs(id) if group is not None and id in group.members else {}
-    headers, reads_fail = wish.headers(claims), world.store.reads_fail
+    headers, reads_fail = wish.headers(of, claims, is_new=group is None), world.store.reads_fail
     world.note(f"{client.name} joins {headers}")
     client.connection.frame("SUBSCRIBE", headers)
     if client.is_gone:
@@ -317,28 +326,28 @@ def join(world: "StreamWorld", client: "StreamClient", wish: Wish) -> None:
     client.is_subscribed = True
     with world.points.muted():
         # What cannot be read is not handed over; it comes again.
-        _enter(world, client, wish, id, claims, served, is_strict=not reads_fail)
+        _enter(world, client, wish, of, id, claims, served, is_strict=not reads_fail)
 
 
 def _claims(
-    world: "StreamWorld", consumption: Consumption | None, wish: Wish, id: str, known: Membership | None
+    world: "StreamWorld", consumption: Consumption | None, wish: Join, id: str, known: Membership | None
 ) -> dict[Key, Remembered]:
     """What it says that it has; of ``*``, what it had as long as the broker was there."""
-    if consumption is None or not wish.is_static or wish.claim == "none":
+    if consumption is None or not wish.is_static or wish.held == "none":
         return {}
-    if wish.claim == "*":
+    if wish.held == "*":
         return {} if known is None else {k: Remembered(g.ack, g.work.record) for k, g in known.grips.items()}
     remembered = sorted(world.memory(consumption, id).items())
-    return dict(remembered[:: 1 if wish.claim == "all" else 2])
+    return dict(remembered[:: 1 if wish.held == "all" else 2])
 
 
 def _enter(
-    world: "StreamWorld", client: "StreamClient", wish: Wish, id: str, claims: dict[Key, Remembered],
+    world: "StreamWorld", client: "StreamClient", wish: Join, of: GroupSetup, id: str, claims: dict[Key, Remembered],
     served: dict[int, int], *, is_strict: bool,
 ) -> None:  # fmt: skip
     """The model learns of a member, and what it has is compared with what it should have."""
     world.look_at_groups()
-    consumption = world.groups[wish.group] if wish.group else _reader(world, wish)
+    consumption = world.groups[wish.group] if wish.group else _reader(world, of)
     group, now = world.group(consumption), world.clock.monotonic()
     member = Membership(
         consumption, id, client, static=wish.is_static, ack=wish.ack, prefetch=wish.prefetch,
@@ -346,7 +355,7 @@ def _enter(
     )  # fmt: skip
     member.served, member.claims = group.coordinator.epochs(id), dict(claims)
     known = consumption.members.get(id)
-    kept = {} if known is None else _take_over(world, known, claims, served, is_whole=wish.claim == "*")
+    kept = {} if known is None else _take_over(world, known, claims, served, is_whole=wish.held == "*")
     consumption.members[id] = member
     client.consumption, client.membership = consumption, member
     own = its_own(consumption, member, member.served.keys() - served.keys() | ({RETRIES} if known is None else set()))
@@ -382,9 +391,9 @@ def _take_over(
     return kept
 
 
-def _reader(world: "StreamWorld", wish: Wish) -> Consumption:
+def _reader(world: "StreamWorld", of: GroupSetup) -> Consumption:
     group = world.stepped.broker.groups.readers[-1]
-    of = GroupSetup(group.name, color=wish.color, start=wish.start)
+    of = GroupSetup(group.name, color=of.color, start=of.start)
     begin = [part.finished.base + 1 for part in group.partitions]
     world.add_group(Consumption(of, world.setup, world.log, world.moments, begin, is_stored=False))
     return world.groups[group.name]
@@ -683,9 +692,6 @@ class StreamWorld(Life[StreamClient]):
     def _new_client(self, name: str, connection: SteppedClient) -> StreamClient:
         return StreamClient(name, connection, self)
 
-    def join(self, client: StreamClient, wish: Wish) -> None:
-        join(self, client, wish)
-
     def end_commit(self, *, fails: bool) -> None:
         done = self.stepped.broker.core.commits_done
         super().end_commit(fails=fails)
@@ -825,7 +831,8 @@ class StreamWorld(Life[StreamClient]):
 
     def _drain(self) -> None:
         for name, consumption in self.groups.items():
-            self.join(self.client(f"drain-{name}"), Wish(name, order=consumption.of.order, color=consumption.of.color))
+            client = self.client(f"drain-{name}")
+            join(self, client, Join(client.name, name, says_order=True), consumption.of)
             self.rest_now()
         self._take_everything(lambda: not self._left())
         self._everybody_leaves()
@@ -879,33 +886,6 @@ class Send(Step, frozen=True):
         for _ in range(self.count):
             draft = Draft(self.size, partition, self.key, self.color)
             world.client(self.client).send(draft, receipt=self.receipt)
-
-
-class Join(Step, frozen=True):
-    """A client becomes a member of a group, or a reader, unless it is one."""
-
-    client: str
-    group: str = ""  # in which group; empty for a reader
-    member: str = ""  # under which name; empty for none
-    ack: AckMode = "client-individual"
-    prefetch: int = 100  # how many messages it may have
-    timeout: float = 0  # how long it may have one, in seconds; 0 for what the policy says
-    claim: Claim = "none"  # what it says it has still, if it was a member before
-    says_order: bool = False  # whether it says what order it relies on
-    events: bool = False  # whether it wants to be told what happens
-
-    def act(self, world: StreamWorld) -> None:
-        of = world.setup.group(self.group) if self.group else GroupSetup("")
-        if of is None:
-            return
-        is_new = self.group not in world.stream.groups
-        order = of.order if self.group and (self.says_order or is_new) else None
-        claim = "none" if self.ack == "auto" else self.claim  # what is acknowledged by being sent is not held
-        wish = Wish(
-            self.group, self.member, self.ack, self.prefetch, self.timeout, claim, order, of.color, of.start,
-            self.events,
-        )  # fmt: skip
-        world.join(world.client(self.client), wish)
 
 
 class Settle(Step, frozen=True):

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.simulation.__main__ import report
-from tests.simulation.history import Begin, End, Finish, History, Run, Turn, Wait
-from tests.simulation.queues import QueueSetup, Send, Settle, Subscribe
+from tests.simulation.history import Begin, End, Finish, History, Run, Settle, Turn, Wait
+from tests.simulation.queues import QueueSetup, Send, Subscribe
 from tests.simulation.run import WORLDS, crashing_everywhere, failure_of
 
 SEEDS = 300
