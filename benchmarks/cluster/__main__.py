@@ -11,10 +11,10 @@ import click
 from benchmarks.cluster.cost import LATENCY_COLUMNS, RATE_COLUMNS, latencies, rates
 from benchmarks.cluster.demo import BROKERS, demo
 from benchmarks.cluster.report import OUTAGE_COLUMNS, findings, rows
-from benchmarks.cluster.soak import PLANTED, Plan, can_cut, run
+from benchmarks.cluster.soak import Plan, can_cut, run
 from benchmarks.rig import machine, temporary_directory, unwind_on_sigterm, versions
 from benchmarks.scenarios.scenario import report
-from benchmarks.takeover.planted import FAULTS
+from benchmarks.takeover.planted import FAULTS, PLANTED
 from quire.cli.output import Output, output_option
 from tests.acceptance.crash.broker_process import QUIRE
 from tests.interop.java_build import NoJavaTools, class_path

@@ -3,12 +3,24 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from random import Random
 
 from benchmarks.takeover.load import Probe
-from tests.acceptance.crash.load import Actor, Consumer, Forwarder, Frame, Key, Ledger, Order, Peer, Place, Producer
+from tests.acceptance.crash.load import (
+    NO_HEADERS,
+    Clients,
+    Consumer,
+    Flow,
+    Forwarder,
+    Frame,
+    Key,
+    Ledger,
+    Order,
+    Peer,
+    Place,
+    Producer,
+)  # fmt: skip
 
 
 class GroupLog:
@@ -87,10 +99,11 @@ COLOURS = ("red", "blue")
 GROUPS = 5
 """How many message groups a queue has, and how many keys a stream."""
 
-
-class ColourProducer(Producer):
-    def headers_of(self, number: int) -> dict[str, str]:
-        return {"colour": COLOURS[number % 2]}
+TURNS = {
+    6: [{"colour": colour} for colour in COLOURS],
+    7: [{"JMSXGroupID": str(number)} for number in range(GROUPS)],
+}
+"""Headers of messages in turn, by the kind of the queue."""
 
 
 class ColourConsumer(Consumer):
@@ -110,11 +123,6 @@ class ForwardedConsumer(Consumer):
     def _take(self, frame: Frame, order: Order) -> None:
         flagged = frame.headers.get("redelivered") == "true"
         self._ledger.deliver(frame.headers["message-id"], Key.of(frame.body), flagged)
-
-
-class GroupProducer(Producer):
-    def headers_of(self, number: int) -> dict[str, str]:
-        return {"JMSXGroupID": str(number % GROUPS)}
 
 
 class GroupConsumer(Consumer):
@@ -144,26 +152,6 @@ class GroupConsumer(Consumer):
         super()._settle(peer, portion, receipt)
 
 
-class PairProducer(Producer):
-    """Sends to two queues in turn, so that a transaction has messages in both."""
-
-    def __init__(self, place: Place, queues: tuple[str, str], ledger: Ledger, numbered: bool) -> None:
-        super().__init__(place, queues[0], ledger, f"t-{queues[0]}", numbered, transaction=4, window=1)
-        self._destinations = [f"/queue/{queue}" for queue in queues]
-
-    def headers_of(self, number: int) -> dict[str, str]:
-        return {"destination": self._destinations[number % 2]}
-
-
-class StreamProducer(Producer):
-    def __init__(self, place: Place, stream: str, ledger: Ledger, window: int) -> None:
-        super().__init__(place, stream, ledger, f"s-{stream}", numbered=True, window=window)
-        self._stream = stream
-
-    def headers_of(self, number: int) -> dict[str, str]:
-        return {"destination": f"/stream/{self._stream}", "partition-key": str(number % GROUPS)}
-
-
 class GroupMember(Consumer):
     def __init__(self, place: Place, stream: str, group: str, ledger: Ledger, random: Random, log: StreamLog) -> None:
         headers = {"destination": f"/stream/{stream}", "group": group, "start": "earliest"}
@@ -176,39 +164,6 @@ class GroupMember(Consumer):
         self._log.deliver(int(frame.headers["partition"]), int(frame.headers["offset"]), key, flagged)
 
 
-class Flow:
-    def __init__(
-        self, producers: Sequence[Actor], consumers: Sequence[Consumer], ledger: Ledger, forwarded: Ledger | None = None
-    ) -> None:
-        self.producers = producers  # those that send
-        self.consumers = consumers  # those that take
-        self.ledger = ledger  # what they know
-        self._forwarded = forwarded  # what those know that take what was sent on
-
-    @property
-    def ledgers(self) -> list[Ledger]:
-        return [self.ledger] + ([self._forwarded] if self._forwarded else [])
-
-    @property
-    def missing(self) -> int:
-        """How many messages were confirmed and did not come."""
-        if self._forwarded:
-            self._forwarded.confirmed = set(self.ledger.received)
-        return sum([len(ledger.missing) for ledger in self.ledgers])
-
-    @property
-    def unsettled(self) -> int:
-        return sum([consumer.unsettled for consumer in self.consumers])
-
-    def check_end(self) -> None:
-        for producer in self.producers:
-            if isinstance(producer, Producer) and producer.numbered:
-                for ledger in self.ledgers:
-                    ledger.check_once(producer.name)
-            elif isinstance(producer, Producer):
-                self.ledger.check_whole(producer.name, producer.transaction)
-
-
 WINDOW = 3
 """How many messages a producer sends at a time."""
 
@@ -219,154 +174,85 @@ STREAM_GROUPS = ("billing", "shipping")
 MEMBERS = 2
 """How many members each consumer group has."""
 
-QUIET_SECONDS = 15.0
-"""When nothing new has come for so long, what is missing is lost."""
 
-
-class SoakLoad:
+class SoakLoad(Clients):
     """Clients on many queues and streams, each at a broker of its own choice.
 
     Of ten queues, six are plain, one has selectors, one has message groups, and two have transactions over two shards:
     sends to both, and messages that are forwarded from one to the other.
     """
 
+    has_to_come_again = False
+
     def __init__(
         self, place: Place, queues: int, streams: int, shard_of: Callable[[str], int], shards: int, random: Random
     ) -> None:
+        super().__init__(place, random)
         self.probes: dict[int, Probe] = {}  # what measures, by shard
         self.streams: dict[tuple[str, str], StreamLog] = {}  # by stream and consumer group
-        self._place = place  # where clients connect
-        self._random = random  # what the clients do differently each time
         self._shard_of = shard_of  # tells the shard of a queue, by its name
         self._groups: list[GroupLog] = []
-        self._flows: list[Flow] = []
-        self._senders: list[asyncio.Task[None]] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        for number in range(queues):
-            self._add_queue(number)
-        for number in range(streams):
-            self._add_stream(f"soak.s{number}")
-        for shard in range(shards):
-            self._add_probe(shard)
+        self.flows += [self._queue(number) for number in range(queues)]
+        self.flows += [self._stream(f"soak.s{number}") for number in range(streams)]
+        self.flows += [self._probe(shard) for shard in range(shards)]
 
-    def _add_queue(self, number: int) -> None:
-        place, random, ledger, name = self._place, self._random, Ledger(), f"soak.q{number}"
-        kind = number % 10
+    def _queue(self, number: int) -> Flow:
+        place, random, ledger, name = self.place, self._random, Ledger(), f"soak.q{number}"
+        kind, forwarded = number % 10, None
+        takers: list[Consumer] = []
+        sender = Producer(place, name, ledger, name, numbered=True, window=WINDOW, turns=TURNS.get(kind, (NO_HEADERS,)))
         if kind < 6:
-            producer = Producer(place, name, ledger, name, numbered=True, window=WINDOW)
-            self._add([producer], [Consumer(place, name, ledger, random, 20)], ledger)
+            takers = [Consumer(place, name, ledger, random, 20)]
         elif kind == 6:
-            coloured = ColourProducer(place, name, ledger, name, numbered=True, window=WINDOW)
-            self._add([coloured], [ColourConsumer(place, name, ledger, random, each) for each in COLOURS], ledger)
+            takers = [ColourConsumer(place, name, ledger, random, each) for each in COLOURS]
         elif kind == 7:
             log = GroupLog()
             self._groups.append(log)
-            grouped = GroupProducer(place, name, ledger, name, numbered=True, window=WINDOW)
-            self._add([grouped], [GroupConsumer(place, name, ledger, random, log) for _ in range(3)], ledger)
+            takers = [GroupConsumer(place, name, ledger, random, log) for _ in range(3)]
         elif kind == 8:
             names = (name, self._partner(name))
-            pair = PairProducer(place, names, ledger, numbered=number % 20 == 8)
-            self._add([pair], [Consumer(place, each, ledger, random, 20) for each in names], ledger)
+            numbered, turns = number % 20 == 8, [{"destination": f"/queue/{each}"} for each in names]
+            sender = Producer(place, name, ledger, f"t-{name}", numbered, transaction=4, window=1, turns=turns)
+            takers = [Consumer(place, each, ledger, random, 20) for each in names]
         else:
             target, forwarded = self._partner(name), Ledger()
-            sender = Producer(place, name, ledger, name, numbered=True, window=WINDOW)
             forwarder = Forwarder(place, name, target, ledger, random)
-            self._add([sender], [forwarder, ForwardedConsumer(place, target, forwarded, random, 20)], ledger, forwarded)
+            takers = [forwarder, ForwardedConsumer(place, target, forwarded, random, 20)]
+        return Flow([sender], takers, [ledger], forwarded)
 
     def _partner(self, name: str) -> str:
         """A queue of another shard, for transactions over both."""
         shard = self._shard_of(name)
         return next(each for n in range(1000) if self._shard_of(each := f"{name}.{n}") != shard)
 
-    def _add_stream(self, stream: str) -> None:
-        sent = Ledger()
-        producer = StreamProducer(self._place, stream, sent, WINDOW)
-        for group in STREAM_GROUPS:
-            log, ledger = StreamLog(f"{stream} {group}"), Ledger()
-            self.streams[stream, group] = log
-            ledger.confirmed = sent.confirmed  # what was sent has to come to each group
-            members = [GroupMember(self._place, stream, group, ledger, self._random, log) for _ in range(MEMBERS)]
-            self._add([producer] if group == STREAM_GROUPS[0] else [], members, ledger)
+    def _stream(self, stream: str) -> Flow:
+        ledgers, members = [Ledger() for _ in STREAM_GROUPS], list[Consumer]()
+        ledgers[0].others = ledgers[1:]
+        for group, ledger in zip(STREAM_GROUPS, ledgers, strict=True):
+            log = self.streams[stream, group] = StreamLog(f"{stream} {group}")
+            members += [GroupMember(self.place, stream, group, ledger, self._random, log) for _ in range(MEMBERS)]
+        turns = [{"partition-key": str(number)} for number in range(GROUPS)]
+        sender = Producer(self.place, f"/stream/{stream}", ledgers[0], f"s-{stream}", True, window=WINDOW, turns=turns)
+        return Flow([sender], members, ledgers)
 
-    def _add_probe(self, shard: int) -> None:
+    def _probe(self, shard: int) -> Flow:
         name = next(each for n in range(1000) if self._shard_of(each := f"soak.probe{shard}.{n}") == shard)
-        probe = self.probes[shard] = Probe(self._place, name, PROBE_PAUSE)
-        self._add([probe], [Consumer(self._place, name, probe.ledger, self._random, 20)], probe.ledger)
-
-    def _add(
-        self, producers: Sequence[Actor], consumers: Sequence[Consumer], ledger: Ledger, forwarded: Ledger | None = None
-    ) -> None:
-        self._flows.append(Flow(producers, consumers, ledger, forwarded))
-
-    async def __aenter__(self) -> "SoakLoad":
-        senders = [actor for flow in self._flows for actor in flow.producers]
-        self._senders = [asyncio.create_task(actor.run()) for actor in senders]
-        takers = [actor for flow in self._flows for actor in flow.consumers]
-        self._tasks = [*self._senders, *[asyncio.create_task(actor.run()) for actor in takers]]
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        with suppress(asyncio.CancelledError):
-            await asyncio.gather(*self._tasks)
-
-    @property
-    def confirmed(self) -> int:
-        return sum([len(flow.ledger.confirmed) for flow in self._flows if flow.producers])
+        probe = self.probes[shard] = Probe(self.place, name, PROBE_PAUSE)
+        return Flow([probe], [Consumer(self.place, name, probe.ledger, self._random, 20)], [probe.ledger])
 
     @property
     def received(self) -> int:
         """How many deliveries of different messages there were, to queues and to groups."""
-        return sum([len(ledger.received) for ledger in self._ledgers])
-
-    @property
-    def redelivered(self) -> int:
-        return sum([ledger.redelivered for ledger in self._ledgers])
-
-    @property
-    def missing(self) -> int:
-        return sum([flow.missing for flow in self._flows])
-
-    @property
-    def errors(self) -> set[str]:
-        return {code for ledger in self._ledgers for code in ledger.errors}
-
-    @property
-    def _ledgers(self) -> list[Ledger]:
-        return [ledger for flow in self._flows for ledger in flow.ledgers]
+        return sum([len(ledger.received) for ledger in self.ledgers])
 
     @property
     def violations(self) -> list[str]:
-        """Promises that were broken so far. A client that gave up raises what stopped it."""
-        for task in self._tasks:
-            if task.done():
-                task.result()
-        found = [ledger.violations for ledger in self._ledgers]
-        found += [log.violations for log in self._groups]
-        found += [log.violations for log in self.streams.values()]
-        return [violation for violations in found for violation in violations]
+        logs = [log.violations for log in self._groups] + [log.violations for log in self.streams.values()]
+        return super().violations + [violation for found in logs for violation in found]
 
     async def wait_until_served(self, since: float, patience: float = 60.0) -> None:
+        """Wait until each shard has confirmed a message that was sent after a time."""
         await asyncio.gather(*[probe.answer(since, limit=patience) for probe in self.probes.values()])
-
-    async def finish(self) -> bool:
-        for flow in self._flows:
-            for actor in (*flow.producers, *flow.consumers):
-                actor.ending = True
-        quiet_since, seen = time.monotonic(), -1
-        while time.monotonic() - quiet_since < QUIET_SECONDS:
-            is_settled = not any([flow.unsettled for flow in self._flows])
-            if is_settled and not self.missing and all([task.done() for task in self._senders]):
-                return True
-            if (received := self.received) != seen:
-                quiet_since, seen = time.monotonic(), received
-            await asyncio.sleep(0.2)
-        return False
-
-    def check_end(self) -> None:
-        for flow in self._flows:
-            flow.check_end()
 
 
 READ_QUIET_SECONDS = 1.0

@@ -7,11 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.takeover.planted import FAULTS
+from benchmarks.takeover.planted import FAULTS, PLANTED
 from benchmarks.takeover.rounds import ends_well
 from benchmarks.takeover.run import Plan, run, table
-
-PLANTED = [sys.executable, "-m", "benchmarks.takeover.planted"]
 
 
 def main() -> int:

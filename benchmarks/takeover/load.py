@@ -2,25 +2,13 @@
 
 import asyncio
 import time
-from contextlib import suppress
 from itertools import pairwise
 from random import Random
 
 from benchmarks.takeover.pair import Pair
 from quire.client import AckMode, Queue, connect
-from quire.errors import QuireError, StoreUnreachable
-from tests.acceptance.crash.load import (
-    DRAIN_SECONDS,
-    LOOK_SECONDS,
-    QUIET_SECONDS,
-    Actor,
-    Consumer,
-    Key,
-    Ledger,
-    Peer,
-    Place,
-    Producer,
-)
+from quire.errors import StoreUnreachable
+from tests.acceptance.crash.load import Actor, Consumer, Flow, Key, Ledger, Load, Peer, Place, Producer
 
 SILENCE = 1.5
 """After so many seconds without a sign of life, clients look for another broker: before another one may serve."""
@@ -100,158 +88,80 @@ class Probe(Actor):
             await asyncio.sleep(self._pause)
 
 
-class QuireClients:
-    """A producer and a consumer that use Quire's client with a list of brokers."""
+class QuireProducer(Producer):
+    """Sends with Quire's client, which has a list of brokers."""
 
-    QUEUE = Queue("client")
+    def __init__(self, place: Place, url: str, ledger: Ledger) -> None:
+        super().__init__(place, "client", ledger, "client", numbered=True)
+        self._url = url
 
-    def __init__(self, pair: Pair) -> None:
-        self.ledger = Ledger()  # what they know
-        self.ending = False
-        self._url = pair.failover_url
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._consume())]
-
-    async def finish(self, limit: float = 60.0) -> None:
-        self.ending = True
-        await asyncio.wait_for(self._tasks[0], limit)
-        deadline = time.monotonic() + limit
-        while missing := self.ledger.missing:
-            assert time.monotonic() < deadline, f"of Quire's client are missing: {missing[:10]}"
-            self.check()
-            await asyncio.sleep(LOOK_SECONDS)
-        self.ledger.check_once("client")
-        self.check()
-
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        with suppress(asyncio.CancelledError, QuireError):
-            await asyncio.gather(*self._tasks)
-
-    def check(self) -> None:
-        for task in self._tasks:
-            if task.done():
-                task.result()
-        assert not self.ledger.violations, f"Quire's client: {self.ledger.violations[:10]}"
-
-    async def _produce(self) -> None:
-        async with connect(self._url, on_error=self._note) as connection:
-            producer = connection.session().producer(self.QUEUE)
+    async def run(self) -> None:
+        async with connect(self._url, on_error=self._ledger.note) as connection:
+            producer = connection.session().producer(Queue("client"))
             number = 0
             while not self.ending:
                 number += 1
                 try:
-                    await producer.send(Key("client", 1, number, number).body(100))
+                    await producer.send(Key(self.name, 1, number, number).body(100))
                 except StoreUnreachable as error:  # its database server is away, and it goes on
-                    self._note(error)
+                    self._ledger.note(error)
                 else:
-                    self.ledger.confirm([("client", number)])
+                    self._ledger.confirm([(self.name, number)])
                 await asyncio.sleep(PAUSE)
 
-    async def _consume(self) -> None:
-        async with connect(self._url, on_error=self._note) as connection:
-            consumer = await connection.session(AckMode.INDIVIDUAL).consumer(self.QUEUE)
-            newest = 0
+
+class QuireConsumer(Consumer):
+    """Receives with Quire's client."""
+
+    def __init__(self, place: Place, url: str, ledger: Ledger, random: Random) -> None:
+        super().__init__(place, "client", ledger, random)
+        self._url = url
+
+    async def run(self) -> None:
+        ledger, newest = self._ledger, 0
+        async with connect(self._url, on_error=ledger.note) as connection:
+            consumer = await connection.session(AckMode.INDIVIDUAL).consumer(Queue("client"))
             while True:
                 message = await consumer.receive()
                 if message is None:
                     continue
                 key = Key.of(bytes(message.body))
-                is_new = (key.producer, key.number) not in self.ledger.received
+                is_new = (key.producer, key.number) not in ledger.received
                 if is_new and key.number < newest:
-                    self.ledger.violations.append(f"{key} came after {newest}")
+                    ledger.violations.append(f"{key} came after {newest}")
                 newest = max(newest, key.number)
-                self.ledger.deliver(message.id, key, message.redelivered)
-                self.ledger.acknowledge([message.id])
+                ledger.deliver(message.id, key, message.redelivered)
+                ledger.acknowledge([message.id])
                 await message.acknowledge()
 
-    def _note(self, error: Exception) -> None:
-        """An error that no call raised: of an acknowledgement that a broker could not store, say."""
-        self.ledger.errors.append(getattr(error, "code", type(error).__name__))
 
+class TakeoverLoad(Load):
+    """The clients of the crash test; a topic and a stream that two subscriptions or groups get; Quire's; a probe."""
 
-START_SECONDS = 30.0
-"""How long the subscriptions may take."""
+    def __init__(self, pair: Pair, random: Random) -> None:
+        place = Hosts(pair)
+        super().__init__(random, place)
+        self.flows += [self._shared("topic"), self._shared("stream")]
+        ledger = Ledger()
+        taker = QuireConsumer(place, pair.failover_url, ledger, random)
+        self.flows.append(Flow([QuireProducer(place, pair.failover_url, ledger)], [taker], [ledger]))
+        self.probe = Probe(place)
+        self.flows.append(
+            Flow([self.probe], [Consumer(place, "probe", self.probe.ledger, random)], [self.probe.ledger])
+        )
 
-READERS = ("first", "second")
-"""Who gets all messages, of the topic and of the stream."""
-
-EARLIEST = {"start": "earliest"}
-
-
-class SharedMessages:
-    """Producers on a topic and on a stream, each with two subscriptions or groups that get all messages."""
-
-    def __init__(self, place: Place, random: Random) -> None:
-        self._ledgers: dict[str, Ledger] = {}
-        self._producers: list[Producer] = []
-        self._consumers: list[Consumer] = []
-        for kind in ("topic", "stream"):
-            destination = f"/{kind}/shared"
-            ledgers = [self._ledgers.setdefault(f"{reader} of {kind}", Ledger()) for reader in READERS]
-            ledgers[0].others = ledgers[1:]
-            for name, numbered, transaction in ((f"{kind}-numbered", True, 1), (f"{kind}-transacted", False, 4)):
-                headers = {"partition-key": name}
-                self._producers.append(
-                    Producer(place, destination, ledgers[0], name, numbered, transaction, window=5, headers=headers)
-                )
-            for reader, ledger in zip(READERS, ledgers, strict=True):
-                headers = {"activemq.subscriptionName": reader} if kind == "topic" else {"group": reader, **EARLIEST}
-                consumer = Consumer(place, destination, ledger, random, headers=headers)
-                consumer.client_id = reader if kind == "topic" else ""
-                self._consumers.append(consumer)
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> "SharedMessages":
-        self._tasks = [asyncio.create_task(consumer.run()) for consumer in self._consumers]
-        deadline = time.monotonic() + START_SECONDS
-        while not all([consumer.has_subscribed for consumer in self._consumers]):
-            assert time.monotonic() < deadline, "the subscriptions are not confirmed"
-            await asyncio.sleep(0.05)
-            self.check()
-        self._tasks += [asyncio.create_task(producer.run()) for producer in self._producers]
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    @property
-    def confirmed(self) -> int:
-        return sum([len(self._ledgers[f"{READERS[0]} of {kind}"].confirmed) for kind in ("topic", "stream")])
-
-    @property
-    def redelivered(self) -> int:
-        return sum([ledger.redelivered for ledger in self._ledgers.values()])
-
-    def check(self) -> None:
-        for task in self._tasks:
-            if task.done():
-                task.result()
-        broken = [f"{name}: {violation}" for name, found in self._ledgers.items() for violation in found.violations]
-        assert not broken, f"{len(broken)} broken promises: " + "; ".join(broken[:10])
-
-    async def finish(self) -> None:
-        for actor in (*self._producers, *self._consumers):
-            actor.ending = True
-        quiet_since = time.monotonic()
-        deadline = quiet_since + DRAIN_SECONDS
-        while time.monotonic() - quiet_since < QUIET_SECONDS:
-            await asyncio.sleep(LOOK_SECONDS)
-            self.check()
-            missing = {name: ledger.open[:10] for name, ledger in self._ledgers.items()}
-            is_sending = not all([task.done() for task in self._tasks[len(self._consumers) :]])
-            if is_sending or any(missing.values()) or any([consumer.unsettled for consumer in self._consumers]):
-                quiet_since = time.monotonic()
-            assert time.monotonic() < deadline, f"sending: {is_sending}, missing: {missing}"
-        for ledger in self._ledgers.values():
-            for producer in self._producers:
-                if producer.numbered:
-                    ledger.check_once(producer.name)
-                else:
-                    ledger.check_whole(producer.name, producer.transaction)
-        self.check()
+    def _shared(self, kind: str) -> Flow:
+        place, destination = self.place, f"/{kind}/shared"
+        ledgers, consumers = [Ledger(), Ledger()], list[Consumer]()
+        ledgers[0].others = ledgers[1:]
+        for reader, ledger in zip(("first", "second"), ledgers, strict=True):
+            headers = {"group": reader, "start": "earliest"}
+            if kind == "topic":
+                headers = {"activemq.subscriptionName": reader}
+            consumers.append(Consumer(place, destination, ledger, self._random, headers=headers))
+            consumers[-1].client_id = reader if kind == "topic" else ""
+        producers = [
+            Producer(place, destination, ledgers[0], name, numbered, transaction, 5, {"partition-key": name})
+            for name, numbered, transaction in ((f"{kind}-numbered", True, 1), (f"{kind}-transacted", False, 4))
+        ]
+        return Flow(producers, consumers, ledgers, waits=True)

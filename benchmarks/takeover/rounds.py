@@ -2,16 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import LiteralString, NamedTuple, Protocol
+from typing import LiteralString, NamedTuple
 
 import psycopg
 from psycopg.sql import SQL, Identifier
 
 from benchmarks.takeover.database import Database
-from benchmarks.takeover.load import Probe
+from benchmarks.takeover.load import TakeoverLoad
 from benchmarks.takeover.pair import Loss, Pair, PairedBroker
 
 TRIGGER: LiteralString = """
@@ -104,14 +104,6 @@ LOSSES: tuple[Loss, ...] = ("answer", "commit", "late")
 """What happens to commits whose connections are cut."""
 
 
-class Clients(Protocol):
-    def check(self) -> None:
-        """Fail if a promise was broken so far, or one of them gave up."""
-
-    async def finish(self) -> None:
-        """Send nothing new, wait until everything has arrived, and check every promise."""
-
-
 @dataclass(frozen=True)
 class Outage:
     """What a round brought.
@@ -126,9 +118,7 @@ class Outage:
 
 
 class Rounds:
-    def __init__(
-        self, database: Database, pair: Pair, probe: Probe, clients: Sequence[Clients], random: Random
-    ) -> None:
+    def __init__(self, database: Database, pair: Pair, load: TakeoverLoad, random: Random) -> None:
         self.outages: list[Outage] = []  # what was measured
         self.commits = Commits()  # what the database says of its owners
         self.kinds: dict[str, Callable[[], Awaitable[Outage]]] = {
@@ -140,8 +130,8 @@ class Rounds:
             self.kinds["dead-host"] = self._dead_host
         self._database = database  # the servers
         self._pair = pair  # the brokers
-        self._probe = probe  # what measures
-        self._clients = clients  # all others
+        self._load = load
+        self._probe = load.probe  # what measures
         self._random = random  # when and how
 
     async def run(self, kind: str) -> Outage:
@@ -153,17 +143,13 @@ class Rounds:
         return outage
 
     async def check(self) -> None:
-        for clients in self._clients:
-            clients.check()
-        self.read_commits()
-        for broker in self._pair.brokers:
-            assert broker.is_alive, f"broker {broker.number} has ended:\n{broker.log[-5000:]}"
-            assert "Traceback" not in broker.log, broker.log[-10_000:]
-
-    def read_commits(self) -> None:
+        self._load.check()
         with self._database.primary.connect() as connection:
             self.commits.read(connection)
         assert not self.commits.violations, f"the record of commits: {self.commits.violations[:5]}"
+        for broker in self._pair.brokers:
+            assert broker.is_alive, f"broker {broker.number} has ended:\n{broker.log[-5000:]}"
+            assert "Traceback" not in broker.log, broker.log[-10_000:]
 
     @property
     def _owner(self) -> PairedBroker:

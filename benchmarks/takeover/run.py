@@ -9,12 +9,11 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.takeover.database import Database
-from benchmarks.takeover.load import Hosts, Probe, QuireClients, SharedMessages
+from benchmarks.takeover.load import TakeoverLoad
 from benchmarks.takeover.pair import SCHEMA, Loss, Network, Pair
 from benchmarks.takeover.rounds import Commits, Outage, Rounds
 from quire.store.maintenance.open_store import open_for_reading
 from tests.acceptance.crash.broker_process import quire
-from tests.acceptance.crash.load import LOOK_SECONDS, Consumer, Load
 
 _ALL = 1 << 40
 _DEAD = "ActiveMQ.DLQ"
@@ -67,39 +66,20 @@ async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda t
 
 async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[[str], None]) -> Result:
     random = Random(plan.seed)
-    hosts = Hosts(pair)
-    probe, clients = Probe(hosts), QuireClients(pair)
-    taker = Consumer(hosts, "probe", probe.ledger, random)
-    tasks = [asyncio.create_task(actor.run()) for actor in (probe, taker)]
-    clients.start()
-    try:
-        async with Load(random, hosts) as load, SharedMessages(hosts, random) as shared:
-            rounds = Rounds(database, pair, probe, (load, shared, clients), random)
-            await probe.answer(time.monotonic())
-            kinds: list[str] = []
-            for number in range(1, plan.rounds + 1):
-                if not kinds:
-                    kinds = list(plan.kinds or rounds.kinds)
-                    random.shuffle(kinds)
-                outage = await rounds.run(kinds.pop())
-                by = "the other broker" if outage.moved else "the same broker"
-                confirmed = load.confirmed + shared.confirmed
-                say(f"round {number}: {outage.kind}, {outage.seconds:.2f} s, {by}; {confirmed} confirmed")
-            probe.ending = True
-            await asyncio.gather(load.finish(), shared.finish(), clients.finish())
-            while probe.ledger.missing or taker.unsettled:
-                await asyncio.sleep(LOOK_SECONDS)
-            await rounds.check()
-            ledgers = (clients.ledger, probe.ledger)
-            assert not probe.ledger.violations, f"the probe: {probe.ledger.violations[:10]}"
-            confirmed = load.confirmed + shared.confirmed + sum([len(ledger.confirmed) for ledger in ledgers])
-            redelivered = load.redelivered + shared.redelivered + sum([ledger.redelivered for ledger in ledgers])
-            return Result(rounds.outages, rounds.commits, confirmed, redelivered)
-    finally:
-        await clients.stop()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async with TakeoverLoad(pair, random) as load:
+        rounds = Rounds(database, pair, load, random)
+        await load.probe.answer(time.monotonic())
+        kinds: list[str] = []
+        for number in range(1, plan.rounds + 1):
+            if not kinds:
+                kinds = list(plan.kinds or rounds.kinds)
+                random.shuffle(kinds)
+            outage = await rounds.run(kinds.pop())
+            by = "the other broker" if outage.moved else "the same broker"
+            say(f"round {number}: {outage.kind}, {outage.seconds:.2f} s, {by}; {load.confirmed} confirmed")
+        await load.finish()
+        await rounds.check()
+        return Result(rounds.outages, rounds.commits, load.confirmed, load.redelivered)
 
 
 def check_store(database: Database) -> int:

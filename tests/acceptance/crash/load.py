@@ -1,12 +1,11 @@
 """Clients that go on whatever happens to the broker, what they know over all its deaths, and what breaks a promise."""
 
 import asyncio
-import contextlib
 import math
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -41,7 +40,7 @@ class Ledger:
         self.confirmed: set[tuple[str, int]] = set()  # what has a receipt: producer and number
         self.received: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self.settled: set[str] = set()  # message ids of which the acknowledgement has a receipt
-        self.held: set[str] = set()
+        self.held: set[str] = set()  # delivered and not acknowledged: these come again when the connection is lost
         self.redelivered = 0  # how many deliveries were flagged
         self.others: list[Ledger] = []  # the ledgers of other subscriptions that get the same messages
         self._missing: set[tuple[str, int]] = set()
@@ -70,14 +69,13 @@ class Ledger:
     def acknowledge(self, ids: Iterable[str]) -> None:
         self.held.difference_update(ids)
 
+    def note(self, error: Exception) -> None:
+        """An error that no call raised: of an acknowledgement that a broker could not store, say."""
+        self.errors.append(getattr(error, "code", type(error).__name__))
+
     @property
     def missing(self) -> list[tuple[str, int]]:
         return sorted(self._missing)
-
-    @property
-    def open(self) -> list[str]:
-        """What is missing, and what was delivered and is not acknowledged; for people."""
-        return [f"{producer} {number}" for producer, number in self.missing] + sorted(self.held)
 
     def check_once(self, producer: str) -> None:
         for (name, number), ids in self.received.items():
@@ -95,7 +93,7 @@ class Order:
 
     def __init__(self, ledger: Ledger, *, shares: bool = False) -> None:
         self._ledger = ledger  # where a violation goes
-        self._shares = shares
+        self._shares = shares  # what another consumer had when its connection was lost comes late then
         self._last: dict[str, tuple[int, int]] = {}
 
     def follow(self, key: Key, *, redelivered: bool = False) -> None:
@@ -202,6 +200,8 @@ class Place:
         self.port = 0  # its STOMP port; 0 while there is none
         self.silence = math.inf  # after how many seconds without a sign of life clients look for another broker
         self.pause = 0.0  # how long a producer rests after each look at what has come, in seconds: that bounds the load
+        # Whether the broker knows that a connection has ended before its client comes again. Otherwise what was under
+        # way over it may come later than what is newer.
         self.ends_first = True
 
     @property
@@ -218,6 +218,8 @@ class Actor(ABC):
 
     def __init__(self, place: Place, queue: str, ledger: Ledger) -> None:
         self.ending = False  # whether nothing new is to be begun
+        self.unsettled = 0  # how many messages it has whose acknowledgement is not confirmed
+        self.has_subscribed = False  # whether a broker has confirmed its subscription
         self.client_id = ""  # what it tells the broker; nothing if empty
         self._tries = 0
         self._place = place  # where the broker is
@@ -253,10 +255,11 @@ class Producer(Actor):
 
     def __init__(
         self, place: Place, queue: str, ledger: Ledger, name: str, numbered: bool = False, transaction: int = 1,
-        window: int = 20, headers: Mapping[str, str] = NO_HEADERS,
+        window: int = 20, headers: Mapping[str, str] = NO_HEADERS, turns: Sequence[Mapping[str, str]] = (NO_HEADERS,),
     ) -> None:  # fmt: skip
         super().__init__(place, queue, ledger)
         self._headers = headers  # more of each message
+        self._turns = turns  # more of messages in turn
         self.name = name  # of its own
         self.numbered = numbered  # whether it numbers its sends, for de-duplication
         self.transaction = transaction  # how many messages it sends in a transaction; 1 for none
@@ -264,7 +267,7 @@ class Producer(Actor):
         self._attempt = 0
         self._next_unit = 1
         self._unconfirmed: list[int] = []
-        self.unanswered_since: float | None = None
+        self.unanswered_since: float | None = None  # on the monotonic clock; None while nothing is asked
 
     def _done(self) -> bool:
         return self.ending and not self._unconfirmed
@@ -305,10 +308,6 @@ class Producer(Actor):
     def _numbers(self, unit: int) -> range:
         return range((unit - 1) * self.transaction + 1, unit * self.transaction + 1)
 
-    def headers_of(self, number: int) -> dict[str, str]:
-        """More headers of a message; ``number`` says which it is."""
-        return {}
-
     def _send(self, peer: Peer, unit: int) -> None:
         common = {"destination": self._destination, **self._headers}
         common |= {"producer-id": self.name} if self.numbered else {}
@@ -318,7 +317,7 @@ class Producer(Actor):
         else:
             common["receipt"] = str(unit)
         for number in self._numbers(unit):
-            headers = common | self.headers_of(number)
+            headers = {**common, **self._turns[number % len(self._turns)]}
             headers |= {"producer-sequence": str(number)} if self.numbered else {}
             size = 20_000 if number % 50 == 0 else 100
             body = Key(self.name, self._attempt, unit, number).body(size)
@@ -333,9 +332,7 @@ class Consumer(Actor):
         headers: Mapping[str, str] = NO_HEADERS, shares: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(place, queue, ledger)
-        self.unsettled = 0  # how many messages it has whose acknowledgement is not confirmed
         self._shares = shares  # whether there is another consumer
-        self.has_subscribed = False  # whether a broker has confirmed its subscription
         self._headers = headers  # more of its subscription
         self._random = random  # says how late
         self._prefetch = prefetch  # how many messages it may have unacknowledged
@@ -394,104 +391,174 @@ class Forwarder(Consumer):
         peer.send("COMMIT", transaction | {"receipt": receipt})
 
 
-DRAIN_SECONDS = 120.0
-"""How long everything may take to arrive once nothing is sent any more, on a busy machine."""
+LOOK_SECONDS = 0.1
+"""How often it is looked at what has come: this process has all clients, and may have proxies too."""
 
 QUIET_SECONDS = 0.3
 """How long the end is watched for messages that should not come."""
 
+DRAIN_SECONDS = 60.0
+"""When nothing new has come for so long, on a busy machine, what is missing is lost."""
 
-LOOK_SECONDS = 0.1
-"""How often it is looked at meanwhile: this process has all clients, and may have proxies too."""
+
+class Flow(NamedTuple):
+    """The clients of one queue, or of some destinations that belong together; the producers use the first ledger."""
+
+    producers: Sequence[Actor]
+    consumers: Sequence[Actor]
+    ledgers: Sequence[Ledger]
+    forwarded: Ledger | None = None  # of those that take what was sent on
+    waits: bool = False  # until all consumers have subscribed
+
+    @property
+    def left(self) -> list[str]:
+        """What is confirmed and did not come, and what has no confirmed acknowledgement."""
+        if self.forwarded:
+            self.forwarded.confirm(self.ledgers[0].received.keys() - self.forwarded.confirmed)
+        unsettled = [f"{consumer.unsettled} unsettled" for consumer in self.consumers if consumer.unsettled]
+        return [
+            f"{producer} {number}" for ledger in self.all_ledgers for producer, number in ledger.missing
+        ] + unsettled
+
+    @property
+    def all_ledgers(self) -> list[Ledger]:
+        return [*self.ledgers, *([self.forwarded] if self.forwarded else [])]
+
+    def check_end(self) -> None:
+        """Look for what can be told only when all has come."""
+        for producer in self.producers:
+            if isinstance(producer, Producer) and producer.numbered:
+                for ledger in self.all_ledgers:
+                    ledger.check_once(producer.name)
+            elif isinstance(producer, Producer):
+                for ledger in self.ledgers:
+                    ledger.check_whole(producer.name, producer.transaction)
 
 
-class Load:
-    """Producers and consumers on three queues.
+class Clients:
+    """Flows that begin together, as an asynchronous context manager, and what has to be true when they are done."""
+
+    has_to_come_again = True  # whether what a lost connection left comes again before its client can read it late
+
+    def __init__(self, place: Place, random: Random) -> None:
+        self.place = place  # where the broker is
+        self.flows: list[Flow] = []
+        self._random = random  # what the clients do differently each time
+        self._senders: list[asyncio.Task[None]] = []
+        self._takers: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._takers = [asyncio.create_task(consumer.run()) for flow in self.flows for consumer in flow.consumers]
+        self._senders = [
+            asyncio.create_task(self._send(flow, producer)) for flow in self.flows for producer in flow.producers
+        ]
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        for task in (*self._senders, *self._takers):
+            task.cancel()
+        await asyncio.gather(*self._senders, *self._takers, return_exceptions=True)
+
+    async def _send(self, flow: Flow, producer: Actor) -> None:
+        while flow.waits and not all([consumer.has_subscribed for consumer in flow.consumers]):
+            await asyncio.sleep(LOOK_SECONDS)
+        await producer.run()
+
+    @property
+    def ledgers(self) -> list[Ledger]:
+        return [ledger for flow in self.flows for ledger in flow.all_ledgers]
+
+    @property
+    def confirmed(self) -> int:
+        return sum([len(flow.ledgers[0].confirmed) for flow in self.flows])
+
+    @property
+    def redelivered(self) -> int:
+        return sum([ledger.redelivered for ledger in self.ledgers])
+
+    @property
+    def errors(self) -> set[str]:
+        """Codes of the errors that clients were sent."""
+        return {code for ledger in self.ledgers for code in ledger.errors}
+
+    @property
+    def missing(self) -> int:
+        return sum([len(ledger.missing) for ledger in self.ledgers])
+
+    @property
+    def violations(self) -> list[str]:
+        """Promises that were broken so far. A client that gave up raises what stopped it."""
+        for task in (*self._senders, *self._takers):
+            if task.done():
+                task.result()
+        return [violation for ledger in self.ledgers for violation in ledger.violations]
+
+    def check(self) -> None:
+        """Fail if a promise was broken so far, or a client gave up."""
+        broken = self.violations
+        assert not broken, f"{len(broken)} broken promises: " + "; ".join(broken[:10])
+
+    async def finish(self) -> None:
+        """Send nothing new, wait until everything has arrived and is acknowledged, and check every promise."""
+        left = await self.drain()
+        self.check()
+        assert not left, f"not everything came: {left[:20]}"
+
+    async def drain(self) -> list[str]:
+        """Send nothing new, and wait: what is left all the same. Then look for what can be told only at the end."""
+        for actor in [actor for flow in self.flows for actor in (*flow.producers, *flow.consumers)]:
+            actor.ending = True
+        news_since = quiet_since = time.monotonic()
+        seen: list[str] | None = None
+        while time.monotonic() - quiet_since < QUIET_SECONDS:
+            await asyncio.sleep(LOOK_SECONDS)
+            if (left := self._left()) != seen:
+                news_since, seen = time.monotonic(), left
+            if left:
+                quiet_since = time.monotonic()
+            if self.violations or time.monotonic() - news_since > DRAIN_SECONDS:
+                break
+        for flow in self.flows:
+            flow.check_end()
+        return left
+
+    def _left(self) -> list[str]:
+        sending = ["producers are sending"] * (not all([task.done() for task in self._senders]))
+        held = [id for ledger in self.ledgers for id in sorted(ledger.held)] if self.has_to_come_again else []
+        return sending + held + [each for flow in self.flows for each in flow.left]
+
+
+class Load(Clients):
+    """Clients on three queues.
 
     ``orders`` has every kind of producer and two consumers. From ``forward`` each message is sent on to ``forwarded``
     in the transaction that acknowledges it.
     """
 
     def __init__(self, random: Random, place: Place | None = None) -> None:
-        self.place = place or Place()  # where the broker is; ``Place`` if it is on this machine
-        self.orders, self.forward, self.forwarded = Ledger(), Ledger(), Ledger()
-        self._producers = [
-            Producer(self.place, "orders", self.orders, "plain"),
-            Producer(self.place, "orders", self.orders, "single", window=1),
-            Producer(self.place, "orders", self.orders, "numbered", numbered=True),
-            Producer(self.place, "orders", self.orders, "transacted", transaction=5),
-            Producer(self.place, "orders", self.orders, "both", numbered=True, transaction=3),
-            Producer(self.place, "forward", self.forward, "forwarded", numbered=True),
+        place = place or Place()
+        super().__init__(place, random)
+        orders, forward, forwarded = Ledger(), Ledger(), Ledger()
+        producers = [
+            Producer(place, "orders", orders, "plain"),
+            Producer(place, "orders", orders, "single", window=1),
+            Producer(place, "orders", orders, "numbered", numbered=True),
+            Producer(place, "orders", orders, "transacted", transaction=5),
+            Producer(place, "orders", orders, "both", numbered=True, transaction=3),
         ]
-        self._consumers = [
-            Consumer(self.place, "orders", self.orders, random, shares=True),
-            Consumer(self.place, "orders", self.orders, random, shares=True),
-            Forwarder(self.place, "forward", "forwarded", self.forward, random),
-            Consumer(self.place, "forwarded", self.forwarded, random),
+        self.flows.append(
+            Flow(producers, [Consumer(place, "orders", orders, random, shares=True) for _ in range(2)], [orders])
+        )
+        takers = [
+            Forwarder(place, "forward", "forwarded", forward, random),
+            Consumer(place, "forwarded", forwarded, random),
         ]
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def __aenter__(self) -> "Load":
-        self._tasks = [asyncio.create_task(actor.run()) for actor in (*self._producers, *self._consumers)]
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*self._tasks)
-
-    @property
-    def confirmed(self) -> int:
-        return len(self.orders.confirmed) + len(self.forward.confirmed)
-
-    @property
-    def redelivered(self) -> int:
-        return sum([ledger.redelivered for ledger in self._ledgers])
-
-    @property
-    def errors(self) -> set[str]:
-        return {code for ledger in self._ledgers for code in ledger.errors}
-
-    @property
-    def _ledgers(self) -> tuple[Ledger, ...]:
-        return self.orders, self.forward, self.forwarded
+        sender = Producer(place, "forward", forward, "forwarded", numbered=True)
+        self.flows.append(Flow([sender], takers, [forward], forwarded))
 
     @property
     def longest_wait(self) -> float:
-        now = time.monotonic()
-        return max([now - since for p in self._producers if (since := p.unanswered_since) is not None], default=0.0)
-
-    def check(self) -> None:
-        for task in self._tasks:
-            if task.done():
-                task.result()
-        broken = [violation for ledger in self._ledgers for violation in ledger.violations]
-        assert not broken, f"{len(broken)} broken promises: " + "; ".join(broken[:10])
-
-    async def finish(self) -> None:
-        for actor in (*self._producers, *self._consumers):
-            actor.ending = True
-        await self._drain()
-        for producer in self._producers:
-            ledger = self.forward if producer.name == "forwarded" else self.orders
-            if producer.numbered:
-                ledger.check_once(producer.name)
-            else:
-                ledger.check_whole(producer.name, producer.transaction)
-        self.forwarded.check_once("forwarded")
-        self.check()
-
-    async def _drain(self) -> None:
-        deadline = quiet_since = time.monotonic()
-        deadline += DRAIN_SECONDS
-        while time.monotonic() - quiet_since < QUIET_SECONDS:
-            await asyncio.sleep(LOOK_SECONDS)
-            self.check()
-            self.forwarded.confirm(self.forward.received.keys() - self.forwarded.confirmed)
-            sending = not all([task.done() for task in self._tasks[: len(self._producers)]])
-            missing = [ledger.open[:10] for ledger in self._ledgers]
-            unsettled = [consumer.unsettled for consumer in self._consumers]
-            if sending or any(missing) or any(unsettled):
-                quiet_since = time.monotonic()
-            assert time.monotonic() < deadline, f"sending: {sending}, missing: {missing}, unsettled: {unsettled}"
+        """For how many seconds the producer that waits the longest has heard nothing."""
+        producers = [each for flow in self.flows for each in flow.producers if isinstance(each, Producer)]
+        waits = [time.monotonic() - each.unanswered_since for each in producers if each.unanswered_since is not None]
+        return max(waits, default=0.0)
