@@ -9,7 +9,7 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.synchronize import Event
@@ -214,13 +214,42 @@ def keep_open(target: Target, tally: Tally, first: bytes, source: str = "") -> S
         yield _OPEN_REST
 
 
+_PAUSE = 0.5
+
+
+@contextmanager
+def under_attack(
+    attack: Callable[..., None], arguments: tuple[object, ...], tally: Tally, silent: int, look: Callable[[], None]
+) -> Iterator[None]:
+    """Meanwhile a process attacks, from when it has so many silent connections."""
+    context, clock = multiprocessing.get_context("fork"), SystemClock()
+    stop = context.Event()
+    process = context.Process(target=attack, args=(*arguments, stop), daemon=True)
+    process.start()
+    try:
+        deadline = clock.monotonic() + START_LIMIT
+        while tally.silent < silent:
+            if not process.is_alive() or clock.monotonic() > deadline:
+                raise BrokerUnreachable(f"only {tally.silent} of {silent} connections were opened")
+            time.sleep(_PAUSE)
+            look()
+        yield
+    finally:
+        stop.set()
+        process.join(10)
+        process.kill()
+        process.join()
+        tally.silent = 0
+    # What the broker still has to do about them must not slow the victim alone.
+    time.sleep(_PAUSE)
+
+
 ROUNDS = 5
 """How often the victim is measured alone and under attack, in turn: machines are not equally fast at all times."""
 MIN_SHARE = 0.9
 """How fast the victim must be under attack, as a share of its rate alone."""
 
 _BAIT = Load(messages=5000, size=10_000, queue="perf.bait")
-_PAUSE = 0.5
 
 
 @dataclass
@@ -241,7 +270,8 @@ class Hostile(Scenario):
         alone, attacked = [], []
         for number in range(ROUNDS):
             alone.append(self._measure("alone", 2 * number))
-            with self._attack():
+            arguments = (self.broker.target, _BAIT.queue, self._tally)
+            with under_attack(attack, arguments, self._tally, SILENT_CONNECTIONS, self.watch.look):
                 attacked.append(self._measure("under attack", 2 * number + 1))
         return self._findings(median(alone), median(attacked))
 
@@ -249,32 +279,6 @@ class Hostile(Scenario):
         tick = self.tick(text, 2 * self.messages, number / (2 * ROUNDS), 1 / (2 * ROUNDS))
         # A queue of its own for each round, as the first one had.
         return measure(self.broker.target, Load(self.messages, queue=f"perf.victim.{number}"), tick).messages_per_s
-
-    @contextmanager
-    def _attack(self) -> Iterator[None]:
-        """All attacks, from when the last silent connection is there."""
-        context = multiprocessing.get_context("fork")
-        stop = context.Event()
-        arguments = (self.broker.target, _BAIT.queue, self._tally, stop)
-        process = context.Process(target=attack, args=arguments, daemon=True)
-        process.start()
-        try:
-            deadline = self.clock.monotonic() + START_LIMIT
-            while self._tally.silent < SILENT_CONNECTIONS:
-                if not process.is_alive() or self.clock.monotonic() > deadline:
-                    text = f"only {self._tally.silent} of {SILENT_CONNECTIONS} connections were opened"
-                    raise BrokerUnreachable(text)
-                time.sleep(_PAUSE)
-                self.watch.look()
-            yield
-        finally:
-            stop.set()
-            process.join(_PAUSE)
-            process.kill()
-            process.join()
-            self._tally.silent = 0
-        # What the broker still has to do about them must not slow the victim alone.
-        time.sleep(_PAUSE)
 
     def _findings(self, alone: float, attacked: float) -> list[Finding]:
         tally, one_message = self._tally, _BAIT.size + HEADERS + MESSAGE_OVERHEAD

@@ -1,17 +1,27 @@
-"""What is tried without a login, one function for each kind; none of them waits (``attacks.py``)."""
+"""A client with a login and TLS, alone and while others without a login attack the broker: who must not notice whom."""
 
 import contextlib
 import itertools
+import multiprocessing
 import shutil
 import socket
 import ssl
 import subprocess
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
-from benchmarks.scenarios.hostile import Attacker, Steps, Tally, keep_open, take_turns
-from quire.cli.perf.load import Target
+import click
+
+from benchmarks.fortress import Fortress, trusting
+from benchmarks.rig import MemoryWatch, temporary_directory
+from benchmarks.scenarios.hostile import Attacker, Steps, Tally, keep_open, take_turns, under_attack
+from benchmarks.scenarios.scenario import Finding, at_least, at_most, report
+from quire.cli.output import Output, output_option
+from quire.cli.perf.load import Load, Target
+from quire.cli.perf.measure import measure
+from quire.settings import split_address
 
 GUESSES = 10_000
 """How many passwords are tried."""
@@ -120,3 +130,59 @@ def _key_updates(target: Target, left: contextlib.ExitStack) -> Steps:
         client.stdin.close()
     while True:
         yield 1.0
+
+
+MIN_SHARE = 0.8
+"""How fast the client must be under attack, as a share of its rate alone."""
+
+MAX_RSS_ANON = 150_000_000
+"""How much memory the broker's process may take, in bytes."""
+
+_HALF_OPEN = 300
+"""With so many half-open handshakes the measurement begins; their number goes on to grow."""
+
+
+def _marks(fortress: Fortress) -> Marks:
+    broker = fortress.broker
+    return Marks(broker.target, Target(*split_address(broker.api.url.rpartition("/")[2])), fortress.foreign)
+
+
+@click.command()
+@click.option("--messages", type=click.IntRange(100), default=60_000, show_default=True, help="For each measurement.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="Alone and attacked, in turn.")
+@output_option
+@click.pass_context
+def main(context: click.Context, messages: int, rounds: int) -> None:
+    """Attack a broker with users and TLS: guesses, half-open handshakes, broken certificates, oversized requests."""
+    tally: Tally = multiprocessing.get_context("fork").RawValue(Tally)
+    rates: dict[str, list[float]] = {"alone": [], "attacked": []}
+    with temporary_directory() as directory:
+        fortress = Fortress(directory)
+        with fortress.broker as broker, MemoryWatch(broker) as watch, trusting(fortress.ca):
+            for number in range(rounds):
+                rates["alone"].append(_measure(fortress.target, messages, 2 * number))
+                with under_attack(intrude, (_marks(fortress), tally), tally, _HALF_OPEN, watch.look):
+                    rates["attacked"].append(_measure(fortress.target, messages, 2 * number + 1))
+            findings = _findings(median(rates["alone"]), median(rates["attacked"]), tally, watch.peak)
+    context.exit(report(context.ensure_object(Output), findings))
+
+
+def _measure(target: Target, messages: int, number: int) -> float:
+    return measure(target, Load(messages, queue=f"perf.victim.{number}"), lambda counts: None).messages_per_s
+
+
+def _findings(alone: float, under_attack: float, tally: Tally, peak: int) -> list[Finding]:
+    return [
+        Finding("alone_per_s", round(alone)),
+        Finding("attacked_per_s", round(under_attack)),
+        at_least("attacked_to_alone", round(under_attack / alone, 3), MIN_SHARE),
+        at_most("peak_rss_anon_bytes", peak, MAX_RSS_ANON),
+        Finding("hostile_connections", tally.connections),
+        at_least("guesses", tally.guesses, 1),
+        at_least("errors", tally.errors, 1),
+        at_least("closes", tally.closes, 1),
+    ]
+
+
+if __name__ == "__main__":
+    main()
