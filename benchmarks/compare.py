@@ -17,9 +17,8 @@ import click
 
 from benchmarks.fortress import Fortress, trusting
 from benchmarks.load import no_tick
-from benchmarks.machine import machine, versions
 from benchmarks.peers import PEERS
-from benchmarks.rig import OwnBroker, temporary_directory, unwind_on_sigterm
+from benchmarks.rig import OwnBroker, machine, temporary_directory, unwind_on_sigterm, versions
 from quire.cli.perf.load import SCENARIOS, Load, Target
 from quire.cli.perf.measure import measure
 from tests.postgresql_server import run_server
@@ -110,7 +109,6 @@ def replace_table(page: str, name: str, text: str) -> str:
 
 
 def _start(stack: ExitStack, peers: tuple[str, ...], store: str, tls: bool) -> dict[str, Target]:
-    """Start all brokers; where each is, by its name. Quire is the first."""
     directory = stack.enter_context(temporary_directory())
     certificates = None
     if store == "postgresql":
@@ -148,7 +146,6 @@ def _measure(
 
 
 def _figures(scenario: str) -> tuple[str, ...]:
-    """Which of ``Figures`` count."""
     return ("sent_per_s", "received_per_s") if scenario == "backlog" else ("messages_per_s",)
 
 

@@ -18,13 +18,7 @@ PASSWORD = "benchmark"
 
 
 class Fortress:
-    """A broker with a user and a certificate, in a directory.
-
-    Attributes:
-        ca: the authority that signed its certificate.
-        foreign: a client's certificate and key, of an authority that the broker does not know.
-        broker: the broker, to be started.
-    """
+    """A broker with a user and a certificate, in a directory."""
 
     def __init__(self, directory: Path, store: str = "lmdb") -> None:
         now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
@@ -46,19 +40,16 @@ class Fortress:
 
     @property
     def target(self) -> Target:
-        """How the client connects that has a login, with TLS."""
         return self.plain_target._replace(tls=True)
 
     @property
     def plain_target(self) -> Target:
-        """How it connects without TLS."""
         own = self.broker.target
         return Target(own.host, own.port, USER, PASSWORD)
 
 
 @contextmanager
 def trusting(ca: Path) -> Iterator[None]:
-    """Meanwhile clients trust an authority."""
     os.environ[CA] = str(ca)
     try:
         yield

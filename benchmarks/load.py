@@ -16,15 +16,10 @@ GROUP = "perf"
 
 @dataclass(frozen=True, slots=True)
 class NumberedLoad(Load):
-    """A load of one producer whose bodies begin with their numbers, from 0, in ``NUMBER_DIGITS`` digits.
+    """A load of one producer whose bodies begin with their numbers, from 0, in ``NUMBER_DIGITS`` digits."""
 
-    Attributes:
-        headers: more header lines of every message, each with its newline.
-        turns: a header and how many values it takes in turn: ``("partition", 4)``.
-    """
-
-    headers: str = ""
-    turns: tuple[str, int] = ("", 1)
+    headers: str = ""  # more header lines of every message, each with its newline
+    turns: tuple[str, int] = ("", 1)  # a header and how many values it takes in turn: ``("partition", 4)``
 
     def frames(self, first: int, count: int, last: int, now: float) -> Iterator[bytes]:
         """SEND frames, as ``Load.frames``; they tell no time."""
@@ -40,7 +35,6 @@ class NumberedLoad(Load):
 
 
 def stream_load(messages: int, size: int = 1024, **changes: Any) -> Load:
-    """A load of a stream: batches with a receipt, and a group that acknowledges as many messages at a time."""
     given = {
         "kind": "stream", "batch": STREAM_BATCH, "ack": "client", "ack_every": STREAM_BATCH,
         "subscribe": f"group:{GROUP}\nstart:earliest\n",
@@ -63,7 +57,6 @@ def no_tick(_counts: object) -> None:
 
 
 def send(target: Target, load: Load, tick: Tick = no_tick) -> float:
-    """Send only; how many messages per second."""
     with Crew(target, load, tick) as crew:
         crew.start_producers()
         crew.finish()
@@ -71,7 +64,6 @@ def send(target: Target, load: Load, tick: Tick = no_tick) -> float:
 
 
 def take(target: Target, load: Load, tick: Tick = no_tick) -> Taken:
-    """Take only, what is in the queue already."""
     with Crew(target, load, tick) as crew:
         crew.start_consumers()
         crew.finish()

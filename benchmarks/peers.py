@@ -24,43 +24,31 @@ _RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
 class Peer:
-    """A broker to compare with. As a context manager it runs, and everything it started ends with it.
-
-    Args:
-        directory: where it keeps its data, its settings and its log.
-        certificates: where ``server.pem`` and ``server.key`` are, for TLS; None for none.
-
-    Attributes:
-        target: its STOMP port.
-    """
+    """A broker to compare with. As a context manager it runs, and everything it started ends with it."""
 
     name: ClassVar[str]
     packages: ClassVar[str]
     has_tls: ClassVar[bool] = False
 
     def __init__(self, directory: Path, certificates: Path | None = None) -> None:
-        self.directory = directory
-        self.certificates = certificates
-        self.target = Target("127.0.0.1", free_port(), "guest", "guest", tls=certificates is not None)
+        self.directory = directory  # where it keeps its data, its settings and its log
+        self.certificates = certificates  # where ``server.pem`` and ``server.key`` are, for TLS; None for none
+        self.target = Target("127.0.0.1", free_port(), "guest", "guest", tls=certificates is not None)  # its STOMP port
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @classmethod
     def is_installed(cls) -> bool:
-        """Whether it can be started here."""
         raise NotImplementedError
 
     def launch(self) -> None:
-        """Write its settings and run its processes."""
         raise NotImplementedError
 
     @classmethod
     def version(cls) -> str:
-        """Its name and the version of its Debian package."""
         command = ["dpkg-query", "--show", "--showformat", "${Version}", cls.packages.split()[0]]
         return f"{cls.name} {subprocess.run(command, capture_output=True, text=True, check=True).stdout}"
 
     def run(self, *command: str, environment: Mapping[str, str] | None = None) -> None:
-        """Run one of its processes until the peer ends."""
         with (self.directory / "output.log").open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -121,7 +109,6 @@ class RabbitMq(Peer):
 
     @classmethod
     def is_installed(cls) -> bool:
-        """Whether Debian's package is there."""
         return _RABBITMQ.exists() and shutil.which("epmd") is not None
 
     def launch(self) -> None:
@@ -181,11 +168,9 @@ public class Compared {
 
     @classmethod
     def is_installed(cls) -> bool:
-        """Whether Debian's packages and Java are there."""
         return any(_JARS.glob("activemq-*.jar")) and shutil.which("java") is not None
 
     def launch(self) -> None:
-        """Run a broker that is a few lines of Java."""
         source = self.directory / "Compared.java"
         source.write_text(self._MAIN)
         jars = [str(jar) for jar in sorted(_JARS.glob("**/*.jar"))]
@@ -197,7 +182,6 @@ PEERS: dict[str, type[Peer]] = {"rabbitmq": RabbitMq, "activemq": ActiveMq}
 
 
 def free_port() -> int:
-    """A port of the loopback address that no process listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -205,6 +189,5 @@ def free_port() -> int:
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:
-    """To a process and all it started, which have a session of their own."""
     if process.poll() is None:
         os.killpg(process.pid, number)

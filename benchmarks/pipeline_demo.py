@@ -16,8 +16,8 @@ import click
 from benchmarks.load import NUMBER_DIGITS
 from benchmarks.rig import OwnBroker, temporary_directory, unwind_on_sigterm
 from benchmarks.sample_data import KINDS, SampleData
-from benchmarks.scenarios.findings import report
-from benchmarks.scenarios.reconnect import Reconnect
+from benchmarks.scenarios.queues import Reconnect
+from benchmarks.scenarios.scenario import report
 from quire.cli.output import Output
 from quire.cli.perf.load import Load
 from quire.cli.perf.measure import LiveFigures
@@ -56,7 +56,6 @@ class Orders(Load):
     """A load of orders; each begins with its number, for the scenario to count by."""
 
     def frames(self, first: int, count: int, last: int, now: float) -> Iterator[bytes]:
-        """SEND frames, as ``Load.frames``."""
         data = _shop()
         head = f"SEND\ndestination:/queue/{self.queue}\npersistent:true\n".encode()
         for number in range(first, first + count):

@@ -1,7 +1,8 @@
-"""A broker for a measurement: a process with its data in a directory, that can be killed and started again."""
+"""A broker of its own for measurements, and the machine it runs on."""
 
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -12,10 +13,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from quire import __version__
 from quire.cli.api import Api, path, queue_path
 from quire.cli.perf.load import Target
 from quire.client.sync import connect
@@ -34,23 +37,11 @@ _RSS_ANON = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 
 
 class OwnBroker:
-    """A broker process. As a context manager it is started, and killed at the end.
+    """A broker process. As a context manager it is started, and killed at the end."""
 
-    Args:
-        directory: where it keeps its data and its log.
-        flags: of ``quire broker start``, without the dashes: ``{"memory-limit": "16MB"}``.
-        environment: settings that have no flag, as environment variables.
-
-    Attributes:
-        command: how it is started.
-        target: its STOMP port.
-        openwire: its URL for Quire's client.
-        api: its HTTP API.
-    """
-
-    target: Target
-    openwire: str
-    api: Api
+    target: Target  # its STOMP port
+    openwire: str  # its URL for Quire's client
+    api: Api  # its HTTP API
 
     def __init__(self, directory: Path, flags: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
         self._log = directory / "broker.log"
@@ -60,23 +51,20 @@ class OwnBroker:
         if given.get("store") in STORES:
             given["store"] = STORES[given["store"]] % directory
         options = [part for name, value in given.items() for part in (f"--{name}", value)]
-        self.command = [sys.executable, "-c", _PROGRAM, "broker", "start", *options]
+        self.command = [sys.executable, "-c", _PROGRAM, "broker", "start", *options]  # how it is started
         self._environment = {**os.environ, "QUIRE_CONSOLE__ENABLED": "false", **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def log(self) -> str:
-        """What it has logged."""
         return self._log.read_text("utf-8", "replace")
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         assert self._process
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
         with self._log.open("ab") as log:
             process = self._process = subprocess.Popen(
                 self.command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -91,7 +79,6 @@ class OwnBroker:
         self.api = Api(f"http://{facts['http']}")
 
     def kill(self) -> None:
-        """End it as a power cut would: without a word."""
         if self._process:
             self._process.kill()
             self._process.wait()
@@ -119,17 +106,14 @@ class OwnBroker:
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
     def memory_peak(self) -> int:
-        """The most bytes of messages that were resident at once."""
         peak: int = self.api.call("GET", "/broker")["memory"]["peak"]
         return peak
 
     def depth(self, queue: str) -> int:
-        """How many messages a queue has."""
         depth: int = self.api.call("GET", queue_path(queue))["depth"]
         return depth
 
     def lag(self, stream: str, group: str) -> int:
-        """How many messages of a stream a consumer group has not finished."""
         lag: int = self.api.call("GET", path("groups", stream, group, "lag"))["lag"]
         return lag
 
@@ -176,7 +160,6 @@ class MemoryWatch:
         self._thread = threading.Thread(target=self._watch)
 
     def look(self) -> None:
-        """Look, unless it was a moment ago."""
         now = self._clock.monotonic()
         if now >= self._next:
             self._next = now + self.INTERVAL
@@ -206,7 +189,6 @@ def unwind_on_sigterm() -> None:
 
 @contextmanager
 def temporary_directory(keep: bool = False) -> Iterator[Path]:
-    """A directory for a broker, left there afterwards if it is to be kept."""
     directory = Path(tempfile.mkdtemp(prefix="quire-benchmark-"))
     try:
         yield directory
@@ -217,3 +199,24 @@ def temporary_directory(keep: bool = False) -> Iterator[Path]:
 
 def _exit(number: int, _frame: FrameType | None) -> None:
     raise SystemExit(128 + number)
+
+
+PACKAGES = ("lmdb", "SQLAlchemy", "uvloop")
+"""What the speed depends on, beside Python."""
+
+
+def machine() -> str:
+    return f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}"
+
+
+def versions() -> str:
+    others = [f"{name} {version(name)}" for name in PACKAGES]
+    return ", ".join([f"Quire {__version__}", f"Python {platform.python_version()}", *others])
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()

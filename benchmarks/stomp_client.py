@@ -44,17 +44,14 @@ class Message(NamedTuple):
     body: bytes
 
     def header(self, name: str) -> str:
-        """A header's value; empty if it has none."""
         return self.head.partition(b"\n%b:" % name.encode())[2].partition(b"\n")[0].decode()
 
     @property
     def number(self) -> int:
-        """The number at the start of its body."""
         return int(self.body[:NUMBER_DIGITS])
 
     @property
     def is_redelivered(self) -> bool:
-        """Whether it is flagged so."""
         return self.header("redelivered") == "true"
 
     @property
@@ -64,7 +61,6 @@ class Message(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The partition and offset: no other message of the stream has them."""
         return int(self.header("partition")), int(self.header("offset"))
 
     @property
@@ -74,21 +70,11 @@ class Message(NamedTuple):
 
 
 class Consumer:
-    """A connection of its own with one subscription, or with more of them.
-
-    Args:
-        target: the broker.
-        destination: what it consumes.
-        prefetch: how many unacknowledged messages the broker may give.
-        headers: more header lines of SUBSCRIBE, each with its newline.
-
-    Attributes:
-        received: how many messages were counted.
-    """
+    """A connection of its own with one subscription, or with more of them."""
 
     def __init__(self, target: Target, destination: str, prefetch: int = 1000, headers: str = "") -> None:
         self.link = Link(target)
-        self.received = 0
+        self.received = 0  # how many messages were counted
         self._subscriptions = 0
         self._receipts = 0
         self._unconfirmed: dict[bytes, int] = {}
@@ -101,7 +87,6 @@ class Consumer:
         return sum(self._unconfirmed.values())
 
     def subscribe(self, destinations: Iterable[str], prefetch: int = 1000, headers: str = "") -> None:
-        """Subscribe to more destinations; subscriptions are numbered from 0."""
         frames = [
             f"SUBSCRIBE\nid:{number}\ndestination:{destination}\nack:client-individual\n"
             f"activemq.prefetchSize:{prefetch}\n{headers}\n\0"
@@ -111,7 +96,6 @@ class Consumer:
         self._confirmed("".join(frames).encode(), 0)
 
     def confirm(self) -> None:
-        """Wait until the broker has confirmed subscriptions, and acknowledgements that ask for it."""
         while self._unconfirmed:
             self._early += self._wait()
 
@@ -135,16 +119,13 @@ class Consumer:
         return came
 
     def acknowledge(self, messages: Sequence[Message], confirmed: bool = False) -> None:
-        """Acknowledge messages, if there are any, with one receipt for all if they are to be confirmed."""
         self.acknowledge_ids([message.header("ack").encode() for message in messages], confirmed=confirmed)
 
     def settle(self, messages: Sequence[Message]) -> None:
-        """Acknowledge messages, and wait until the broker has confirmed all acknowledgements."""
         self.acknowledge(messages, confirmed=True)
         self.confirm()
 
     def extend(self, message: Message, milliseconds: int) -> None:
-        """Ask for a message's lease to end so long from now."""
         self.link.send(f"NACK\nid:{message.header('ack')}\nextend:{milliseconds}\n\n\0".encode())
 
     def count(self) -> list[bytes]:
@@ -167,7 +148,6 @@ class Consumer:
             self.acknowledge_ids(self.count())
 
     def acknowledge_ids(self, ids: Sequence[bytes], transaction: str = "", confirmed: bool = False) -> None:
-        """Acknowledge by ids, in a transaction if it has a name."""
         if ids:
             tail = f"\ntransaction:{transaction}\n\n\0".encode() if transaction else b"\n\n\0"
             frames = b"".join([b"ACK\nid:%b%b" % (id, tail) for id in ids])
@@ -182,22 +162,18 @@ class Consumer:
         self.link.receive_until(b"receipt-id:ended\n")
 
     def disconnect(self) -> None:
-        """Wait until the broker has done what was sent, and close."""
         self.link.disconnect()
         self.link.close()
 
     def close(self) -> None:
-        """Leave without a word."""
         self.link.close()
 
     def _confirmed(self, frames: bytes, acknowledgements: int) -> None:
-        """Send frames, the last of which asks for a receipt."""
         self._receipts += 1
         self._unconfirmed[b"%d" % self._receipts] = acknowledgements
         self.link.send(frames.removesuffix(b"\n\0") + b"receipt:%d\n\n\0" % self._receipts)
 
     def _read(self, seconds: float) -> bytes | None:
-        """Wait for frames; None if none came."""
         data = self.link.receive(seconds)
         if data and self._unconfirmed:
             for number in _RECEIPT.findall(data):
@@ -212,5 +188,4 @@ class Consumer:
 
 
 def member(target: Target, stream: str, headers: str = "", prefetch: int = 1000) -> Consumer:
-    """A member of the group of a stream's load, with more header lines in its SUBSCRIBE frame."""
     return Consumer(target, f"/stream/{stream}", prefetch, f"group:{GROUP}\nstart:earliest\n{headers}")

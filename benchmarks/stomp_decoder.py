@@ -60,7 +60,6 @@ def _cases() -> dict[str, Callable[[], object]]:
 
 
 def main() -> None:
-    """Print the best of five runs of each case."""
     for name, run in _cases().items():
         best = float("inf")
         for _ in range(REPEATS):

@@ -34,22 +34,14 @@ KEEPER = '"$@" & pooler=$!; read -r line; kill -INT $pooler; wait $pooler'
 
 
 class PostgresqlPooler:
-    """A running pooler; ``run_pooler`` makes it.
-
-    Args:
-        directory: where its socket is.
-    """
-
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
+        self.directory = directory  # where its socket is
 
     def url_for(self, schema: str) -> str:
-        """The URL of a store in a schema."""
         host = quote(str(self.directory), safe="")
         return f"postgresql://quire@/postgres?host={host}&port={PORT}&schema={schema}"
 
     def wait_until_ready(self) -> None:
-        """Wait until it takes connections."""
         for _ in range(round(START_SECONDS / PAUSE)):
             with suppress(psycopg.OperationalError):
                 psycopg.connect(f"host={self.directory} port={PORT} user=quire dbname=postgres").close()
@@ -60,15 +52,6 @@ class PostgresqlPooler:
 
 @contextmanager
 def run_pooler(server: PostgresqlServer, mode: str) -> Iterator[PostgresqlPooler]:
-    """Run a pooler.
-
-    Args:
-        server: what it connects to.
-        mode: its ``pool_mode``.
-
-    Raises:
-        NoServer: there can be none here.
-    """
     program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if program is None:
         raise NoServer("no pooler is installed: pgbouncer is neither on the PATH nor in /usr/sbin")

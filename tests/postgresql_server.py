@@ -39,19 +39,11 @@ class NoServer(Exception):
 
 
 class PostgresqlServer:
-    """A running server; ``run_server`` makes it.
-
-    Args:
-        directory: where its data and its socket are.
-        keeper: the process that keeps it.
-    """
-
     def __init__(self, directory: Path, keeper: "subprocess.Popen[str]") -> None:
-        self.directory = directory
-        self._keeper = keeper
+        self.directory = directory  # where its data and its socket are
+        self._keeper = keeper  # the process that keeps it
 
     def connect(self) -> psycopg.Connection:
-        """A connection that commits by itself."""
         return psycopg.connect(f"host={self.directory} user=quire dbname=postgres", autocommit=True)
 
     def schema_of(self, place: Path) -> str:
@@ -59,7 +51,6 @@ class PostgresqlServer:
         return "s" + hashlib.sha256(str(place).encode()).hexdigest()[:16]
 
     def url_for(self, place: Path) -> str:
-        """The URL of a schema that belongs to a path; it is made at first."""
         schema = self.schema_of(place)
         with self.connect() as connection:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
@@ -85,11 +76,6 @@ class PostgresqlServer:
         self.wait_until_ready()
 
     def wait_until_ready(self) -> None:
-        """Wait until it takes connections.
-
-        Raises:
-            NoServer: it never will.
-        """
         assert self._keeper.stdout is not None
         if self._keeper.stdout.readline() != "ready\n":
             raise NoServer("the server did not start")
@@ -97,14 +83,6 @@ class PostgresqlServer:
 
 @contextmanager
 def run_server(*, durable: bool = False) -> Iterator[PostgresqlServer]:
-    """Run a server.
-
-    Args:
-        durable: whether what it commits survives a power cut; tests do not need that.
-
-    Raises:
-        NoServer: there can be none here.
-    """
     programs = find_programs()
     account = find_account()
     # Not pytest's own directory: root's is closed to other accounts, and a socket's path must be short.
@@ -135,11 +113,6 @@ def run_server(*, durable: bool = False) -> Iterator[PostgresqlServer]:
 
 
 def find_programs() -> Path:
-    """Where the programs of a server are.
-
-    Raises:
-        NoServer: nowhere.
-    """
     found = shutil.which("pg_ctl")
     installed = [Path(found)] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
     if not installed:
@@ -148,11 +121,7 @@ def find_programs() -> Path:
 
 
 def find_account() -> pwd.struct_passwd | None:
-    """Whom the server runs as; None for us. It refuses to run as root.
-
-    Raises:
-        NoServer: there is none that it can run as.
-    """
+    """Whom the server runs as; None for us. It refuses to run as root."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):

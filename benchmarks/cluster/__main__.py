@@ -10,13 +10,11 @@ import click
 
 from benchmarks.cluster.cost import LATENCY_COLUMNS, RATE_COLUMNS, latencies, rates
 from benchmarks.cluster.demo import BROKERS, demo
-from benchmarks.cluster.faults import can_cut
 from benchmarks.cluster.report import OUTAGE_COLUMNS, findings, rows
-from benchmarks.cluster.soak import PLANTED, Plan, run
-from benchmarks.machine import machine, versions
-from benchmarks.rig import temporary_directory, unwind_on_sigterm
-from benchmarks.scenarios.findings import report
-from benchmarks.takeover.planted import FAULTS
+from benchmarks.cluster.soak import Plan, can_cut, run
+from benchmarks.rig import machine, temporary_directory, unwind_on_sigterm, versions
+from benchmarks.scenarios.scenario import report
+from benchmarks.takeover.planted import FAULTS, PLANTED
 from quire.cli.output import Output, output_option
 from tests.acceptance.crash.broker_process import QUIRE
 from tests.interop.java_build import NoJavaTools, class_path

@@ -32,8 +32,6 @@ RATE_COLUMNS = [
 
 
 class Latency(NamedTuple):
-    """The times of confirmations of messages that were sent one at a time, in milliseconds."""
-
     path: str
     messages: int
     p50: float
@@ -41,29 +39,15 @@ class Latency(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """How fast messages went, all clients together.
+    """How fast messages went, all clients together."""
 
-    Attributes:
-        brokers: how many brokers, each with one shard and a database server.
-        clients: where clients connect.
-        per_s: messages per second, sent, confirmed, taken and acknowledged.
-        processor_ms: milliseconds of processor that a message took on the cores of brokers and database servers.
-    """
-
-    brokers: int
-    clients: str
-    per_s: int
-    processor_ms: float
+    brokers: int  # how many brokers, each with one shard and a database server
+    clients: str  # where clients connect
+    per_s: int  # messages per second, sent, confirmed, taken and acknowledged
+    processor_ms: float  # milliseconds of processor that a message took on the cores of brokers and database servers
 
 
 def latencies(directory: Path, messages: int, rounds: int) -> list[Latency]:
-    """Confirmations of messages to a shard at the client's broker, and to one at another broker, in turn.
-
-    Args:
-        directory: an empty one.
-        messages: how many of each in a round.
-        rounds: how many.
-    """
     with ExitStack() as stack:
         cluster = _start(stack, directory, BROKERS)
         shards = _shards(cluster)
@@ -82,14 +66,6 @@ def latencies(directory: Path, messages: int, rounds: int) -> list[Latency]:
 
 
 def rates(directory: Path, messages: int, server_cores: set[int], client_cores: set[int]) -> list[Rate]:
-    """The same clients with one broker, and with three.
-
-    Args:
-        directory: an empty one.
-        messages: how many in each measurement, of all clients together.
-        server_cores: where brokers and database servers run, whether there is one of them or three.
-        client_cores: where clients run.
-    """
     found = []
     for brokers in (BROKERS[:1], BROKERS):
         with ExitStack() as stack:
@@ -128,12 +104,10 @@ def _start(stack: ExitStack, directory: Path, brokers: Sequence[str]) -> Running
 
 
 def _shards(cluster: RunningCluster) -> dict[str, int]:
-    """The shard of each broker."""
     return {str(broker): shard for shard, broker in cluster.owners().items()}
 
 
 def _queue_at(cluster: RunningCluster, shard: int, name: str) -> str:
-    """The name of a queue at a shard."""
     for number in range(1000):
         status, place = cluster.call(cluster.living[0].name, f"/cluster/places/queue/{name}.{number}")
         if status == 200 and place["shard"] == shard:
@@ -142,7 +116,6 @@ def _queue_at(cluster: RunningCluster, shard: int, name: str) -> str:
 
 
 def _confirm(link: Link, queue: str, messages: int) -> list[float]:
-    """Send messages, each when the one before is confirmed: the times."""
     load = Load(messages, queue=queue)
     times = []
     for frame in load.frames(0, messages, messages - 1, 0.0):
@@ -154,7 +127,6 @@ def _confirm(link: Link, queue: str, messages: int) -> list[float]:
 
 
 def _run(targets: Sequence[Target], queues: Sequence[str], messages: int) -> float:
-    """Send and take messages on all queues at the same time: how long it took."""
     loads = [Load(messages // len(queues), queue=queue) for queue in queues]
     with ExitStack() as stack:
         crews = [stack.enter_context(Crew(target, load, no_tick)) for target, load in zip(targets, loads, strict=True)]

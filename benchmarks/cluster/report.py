@@ -3,9 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from benchmarks.cluster.faults import Outage
-from benchmarks.cluster.soak import Result
-from benchmarks.scenarios.findings import Finding, at_most, exactly
+from benchmarks.cluster.soak import Outage, Result
+from benchmarks.scenarios.scenario import Finding, at_most, exactly
 from quire.cli.output import Column
 
 LIMITS = {"broker killed": 10.0, "broker suspended": 10.0}

@@ -11,29 +11,45 @@ from pathlib import Path
 import click
 
 from benchmarks.compare import replace_table
-from benchmarks.machine import machine, versions
-from benchmarks.operations import destinations, large, queues, times
-from benchmarks.operations.bench import Bench, Row
-from benchmarks.rig import unwind_on_sigterm
+from benchmarks.operations.bench import (
+    Bench,
+    Row,
+    browse,
+    coming_and_going,
+    expiry,
+    large_messages,
+    metrics_and_lists,
+    offline_durables,
+    other_rate,
+    purge_delete_move,
+    rates,
+    restart,
+    scheduled,
+    selectors,
+    sorted_lists,
+    transactions,
+    wildcard_consumers,
+)
+from benchmarks.rig import machine, unwind_on_sigterm, versions
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 
 OPERATIONS: dict[str, Callable[[Bench], None]] = {
-    "queue": queues.purge_delete_move,
-    "browse": queues.browse,
-    "selectors": queues.selectors,
-    "expiry": times.expiry,
-    "durables": times.offline_durables,
-    "scheduled": times.scheduled,
-    "transactions": large.transactions,
-    "large": large.large_messages,
-    "restart": queues.restart,
-    "destinations": destinations.coming_and_going,
-    "wildcards": destinations.wildcard_consumers,
-    "rates": destinations.rates,
-    "beside": destinations.other_rate,
-    "metrics": destinations.metrics_and_lists,
-    "lists": destinations.sorted_lists,
+    "queue": purge_delete_move,
+    "browse": browse,
+    "selectors": selectors,
+    "expiry": expiry,
+    "durables": offline_durables,
+    "scheduled": scheduled,
+    "transactions": transactions,
+    "large": large_messages,
+    "restart": restart,
+    "destinations": coming_and_going,
+    "wildcards": wildcard_consumers,
+    "rates": rates,
+    "beside": other_rate,
+    "metrics": metrics_and_lists,
+    "lists": sorted_lists,
 }
 
 
@@ -68,7 +84,6 @@ def _conditions(scale: float) -> str:
 
 
 def table(rows: dict[str, list[Row]]) -> list[str]:
-    """The table in Markdown."""
     lines = ["| operation | part | count | seconds | rate | longest turn | memory |", "|---|---|---|---|---|---|---|"]
     for name, parts in rows.items():
         lines += [f"| {' | '.join([name if row is parts[0] else '', *_cells(row)])} |" for row in parts]

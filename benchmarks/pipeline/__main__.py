@@ -5,12 +5,9 @@ from datetime import UTC, date, datetime
 
 import click
 
-from benchmarks.machine import machine, versions
 from benchmarks.pipeline import report
-from benchmarks.pipeline.auditing import measure_audit, measure_nothing
-from benchmarks.pipeline.confirm import measure_confirm
-from benchmarks.pipeline.speed import Plan, measure
-from benchmarks.rig import temporary_directory, unwind_on_sigterm
+from benchmarks.pipeline.speed import Plan, measure_audit, measure_confirm, measure_nothing, measure_reads
+from benchmarks.rig import machine, temporary_directory, unwind_on_sigterm, versions
 from quire.clock import SystemClock
 
 TABLES = {1_000_000: "spark reads", 10_000_000: "spark reads of 10,000,000"}
@@ -49,7 +46,7 @@ def speed(messages: int, readers: tuple[int, ...], sinks: tuple[str, ...], runs:
     plan = Plan(messages, 1024, readers, sinks, kafka, runs, max(2, cores))
     with temporary_directory() as directory:
         found = []
-        for one in measure(directory, plan, _say):
+        for one in measure_reads(directory, plan, _say):
             found.append(one)
             _say(report.table([one], cores).splitlines()[-1])
     text = f"{_conditions(messages, runs)}\n\n{report.table(found, cores)}"

@@ -6,24 +6,71 @@ It takes a ``Reading`` as JSON from its standard input, and writes a ``Run`` as 
 import os
 import shutil
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
 import quire.spark
-from benchmarks.pipeline.processors import Tree, machine_seconds, tree
 from quire.clock import SystemClock
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class _Process(NamedTuple):
+    parent: int
+    own: float
+    ended: float
+
+
+class Tree(NamedTuple):
+    """A process and those that it has started, directly or not: its own seconds, and those of the others by process."""
+
+    own: float
+    others: dict[int, float]
+
+
+def tree(root: int) -> Tree:
+    """What a process and its descendants have used; with each are its children that have ended."""
+    processes = dict(_processes())
+    children = defaultdict(list)
+    for pid, process in processes.items():
+        children[process.parent].append(pid)
+    found = {}
+    left = list(children[root])
+    while left:
+        pid = left.pop()
+        found[pid] = processes[pid].own + processes[pid].ended
+        left += children[pid]
+    return Tree(processes[root].own, found)
+
+
+def machine_seconds() -> float:
+    user, nice, system, _, _, interrupts, soft = map(int, Path("/proc/stat").read_text().split()[1:8])
+    return (user + nice + system + interrupts + soft) / _TICKS
+
+
+def _processes() -> list[tuple[int, _Process]]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            # The name, in brackets, may have spaces.
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            user, system, ended_user, ended_system = map(int, fields[11:15])
+            process = _Process(int(fields[1]), (user + system) / _TICKS, (ended_user + ended_system) / _TICKS)
+            found.append((int(path.name), process))
+    return found
+
 
 COLUMNS = ("key", "value", "partition", "offset", "timestamp")
 """What both sources have, and what is read of them."""
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What is read, how often, and where to."""
-
     source: str  # the format
     options: dict[str, str]
     sink: str  # ``parquet`` or ``noop``
@@ -36,8 +83,6 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """How long it took, in seconds, and what it took of the processors, in seconds."""
-
     rows: int
     elapsed: float
     java: float
@@ -48,8 +93,6 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class _Meter(msgspec.Struct, frozen=True):
-    """What was used up to now."""
-
     spark: Tree
     server: Tree
     machine: float
@@ -73,7 +116,6 @@ def _used(now: Tree, before: Tree) -> list[float]:
 
 
 def main() -> None:
-    """Do what the standard input says."""
     reading = msgspec.json.decode(sys.stdin.buffer.read(), type=Reading)
     spark = _session(reading)
     for run in runs(spark, reading):
@@ -83,7 +125,6 @@ def main() -> None:
 
 
 def runs(spark: SparkSession, reading: Reading) -> Iterator[Run]:
-    """Read in a session as often as is wanted."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     java = gateway.proc.pid
@@ -104,7 +145,6 @@ def _session(reading: Reading) -> SparkSession:
 
 
 def _run(spark: SparkSession, reading: Reading, directory: Path) -> int:
-    """Read what the stream has in one query; how many rows it wrote."""
     source = spark.readStream.format(reading.source).options(**reading.options).load().select(*COLUMNS)
     sink: Any = source.writeStream.format(reading.sink).trigger(availableNow=True)
     sink = sink.option("checkpointLocation", f"{directory}/checkpoint")
@@ -121,7 +161,6 @@ def _run(spark: SparkSession, reading: Reading, directory: Path) -> int:
 
 
 def _copy(spark: SparkSession, reading: Reading) -> int:
-    """Copy a stream with its partitions to a topic of Kafka."""
     assert reading.copy_to is not None
     messages: DataFrame = spark.read.format(reading.source).options(**reading.options).load()
     messages.select("key", "value", "partition").write.format("kafka").options(**reading.copy_to).save()

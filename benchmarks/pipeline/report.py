@@ -5,10 +5,8 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.compare import replace_table
-from benchmarks.pipeline.auditing import Audited
-from benchmarks.pipeline.confirm import Beside
 from benchmarks.pipeline.reading import Run
-from benchmarks.pipeline.speed import STORE, Measured
+from benchmarks.pipeline.speed import STORE, Audited, Beside, Measured
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 
@@ -39,7 +37,6 @@ def table(found: Iterable[Measured], cores: int) -> str:
 
 
 def beside(found: Beside) -> str:
-    """What is left of ``confirm`` beside a reader."""
     alone, with_reader = median(found.alone), median(found.beside)
     return (
         f"`confirm`, the broker on one core, all else on the others: {alone:,.0f}/s alone, {with_reader:,.0f}/s beside "
@@ -48,7 +45,6 @@ def beside(found: Beside) -> str:
 
 
 def audits(found: Iterable[Audited]) -> str:
-    """A table of audits."""
     rows = [("Messages", "Time", "Messages a second"), ("---", "---", "---")]
     for one in found:
         rate = f"{one.messages / one.seconds:,.0f}" if one.messages else ""
@@ -57,7 +53,6 @@ def audits(found: Iterable[Audited]) -> str:
 
 
 def write(name: str, text: str) -> None:
-    """Put what was measured between its markers on the page."""
     PAGE.write_text(replace_table(PAGE.read_text("utf-8"), name, text), "utf-8")
 
 
@@ -93,7 +88,6 @@ def _rate(run: Run) -> float:
 
 
 def bound(run: Run, cores: int) -> str:
-    """What kept a read from being faster."""
     own = run.java + run.python + run.server + sum(run.bulk)
     if max(run.bulk, default=0.0) > BUSY * run.elapsed:
         return "the bulk server"

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from benchmarks.rig import unwind_on_sigterm
-from benchmarks.scaling import costs as measured
+from benchmarks.scaling import costs as costs_module
 from benchmarks.scaling.capacity import Demand, Machines, TooMuch
 from benchmarks.scaling.measure import measure
 from benchmarks.scaling.page import PAGE, plan_lines, tables, write_page
@@ -33,7 +33,7 @@ def measure_command(rounds: int, write: bool) -> None:
     for name, table in tables(costs).items():
         click.echo(f"\n{name}\n\n{table}")
     if write:
-        measured.write(costs)
+        costs_module.write(costs)
         write_page(costs)
 
 
@@ -75,10 +75,10 @@ def plan_command(
         raise click.BadParameter(f"a commit takes at least {SHORTEST_WAIT * 1000:g} ms", param_hint="--wait")
     senders, receivers = producers or queues, consumers or queues * fanout
     demand = Demand(rate, size, queues, fanout, senders, receivers, connections or senders + receivers, pinned, wait)
-    if not measured.FILE.exists():
+    if not costs_module.FILE.exists():
         raise click.ClickException("nothing was measured yet: run python -m benchmarks.scaling measure --write")
     try:
-        for line in plan_lines(measured.read(), demand, Machines(**machines)):
+        for line in plan_lines(costs_module.read(), demand, Machines(**machines)):
             click.echo(line)
     except TooMuch as error:
         raise click.ClickException(str(error)) from None

@@ -1,23 +1,78 @@
-"""A cluster of three brokers with a shard each, on a PostgreSQL server of its own, under measurement."""
+"""A cluster of three brokers with a shard each under measurement: its loads, and the meters of what they take."""
 
 import itertools
 import os
+import resource
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import LiteralString, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 
 from benchmarks.load import no_tick
-from benchmarks.scaling import meters
+from benchmarks.scaling.capacity import Demand, Setup
 from benchmarks.scaling.costs import Work, trips
 from quire.cli.perf.load import Load, Target
 from quire.cli.perf.measure import LOOK_INTERVAL, Crew, span
 from quire.errors import BrokerUnreachable
 from tests.acceptance.cluster.running_cluster import RunningCluster, running_cluster
 from tests.postgresql_server import PostgresqlServer, run_server
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def process_seconds(pid: int) -> float:
+    """Seconds of processor of the threads of a process."""
+    return sum([int((path / "schedstat").read_text().split()[0]) for path in Path(f"/proc/{pid}/task").iterdir()]) / 1e9
+
+
+def family_seconds(pid: int) -> float:
+    """Seconds of processor of a process and its children, with those that have ended."""
+    found = sum(map(int, _fields(pid)[13:15])) / _TICKS
+    for member in family(pid):
+        with suppress(OSError):  # it ends right now
+            found += process_seconds(member)
+    return found
+
+
+def family(pid: int) -> list[int]:
+    """A process and its children."""
+    found = [pid]
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            if int(_fields(int(path.name))[1]) == pid:
+                found.append(int(path.name))
+    return found
+
+
+def client_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum([one.ru_utime + one.ru_stime for one in used])
+
+
+def loopback_bytes() -> float:
+    return float(Path("/sys/class/net/lo/statistics/rx_bytes").read_text())
+
+
+def own_memory(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    (kilobytes,) = [line.split()[1] for line in lines if line.startswith("RssAnon:")]
+    return float(kilobytes) * 1024
+
+
+def pin(pid: int, cores: set[int]) -> None:
+    """Have all threads of a process, and those that it will start, run on these cores only."""
+    for path in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(path.name), cores)
+
+
+def _fields(pid: int) -> list[str]:
+    """What ``/proc`` says of a process after its name, which is in brackets and may have spaces."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
 
 BROKERS = ("athens", "berlin", "cairo")
 PATIENCE = 30.0
@@ -46,25 +101,13 @@ class Job(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What jobs took together.
-
-    Attributes:
-        work: what was done.
-        seconds: from the first SEND to the last answer.
-        brokers: seconds of processor of each broker.
-        database: of the database.
-        client: of the programs that made the load.
-        log: bytes of the database's log.
-        wire: bytes over the loopback interface.
-    """
-
-    work: Work
-    seconds: float
-    brokers: tuple[float, ...]
+    work: Work  # what was done
+    seconds: float  # from the first SEND to the last answer
+    brokers: tuple[float, ...]  # seconds of processor of each broker
     database: float
-    client: float
-    log: float
-    wire: float
+    client: float  # of the programs that made the load
+    log: float  # bytes of the database's log
+    wire: float  # bytes over the loopback interface
 
     def without(self, rest: "Run") -> "Run":
         """The same without what brokers and database take anyway, as they did while nothing was done."""
@@ -74,17 +117,12 @@ class Run(NamedTuple):
 
 
 class Bench:
-    """The running cluster; ``running_bench`` starts it.
-
-    Attributes:
-        entries: where clients connect, by the shard that the broker has.
-        shards: the process of each shard.
-    """
+    """The running cluster; ``running_bench`` starts it."""
 
     def __init__(self, server: PostgresqlServer, cluster: RunningCluster, directory: Path) -> None:
         found = cluster.call(BROKERS[0], "/cluster")[1]["shards"]
         brokers = [cluster.brokers[shard["broker"]] for shard in found]
-        self.shards = [int(shard["pid"]) for shard in found]
+        self.shards = [int(shard["pid"]) for shard in found]  # the process of each shard
         self.entries = [Target("127.0.0.1", broker.port()) for broker in brokers]
         self._supervisors = [broker.process.pid for broker in brokers]
         self._cluster = cluster
@@ -93,7 +131,6 @@ class Bench:
         self._names = (f"scaling.{number}" for number in itertools.count())
 
     def queue_at(self, shard: int) -> str:
-        """The name of a new queue of a shard."""
         return next(name for name in self._names if self._shard_of(name) == shard)
 
     def _shard_of(self, name: str) -> int:
@@ -107,7 +144,6 @@ class Bench:
             time.sleep(LOOK_INTERVAL)
 
     def together(self, jobs: Sequence[Job]) -> Run:
-        """Send and take at once."""
         with ExitStack() as stack:
             crews = [stack.enter_context(self._crew(job)) for job in jobs]
             for crew in crews:
@@ -122,7 +158,6 @@ class Bench:
             return self._since(before, span(producers, everyone), jobs, sends=True, takes=True)
 
     def apart(self, job: Job) -> tuple[Run, Run]:
-        """Send everything, then take it."""
         with self._crew(job) as crew:
             before = self._read()
             crew.start_producers()
@@ -135,27 +170,24 @@ class Bench:
         return sent, taken
 
     def rest(self, seconds: float) -> Run:
-        """Do nothing for so long."""
         before = self._read()
         time.sleep(seconds)
         return self._since(before, seconds, [], sends=False, takes=False)
 
     def database_connections(self) -> int:
-        """How many connections the brokers have to the database."""
         return int(self._ask(_CONNECTIONS))
 
     @contextmanager
     def on_one_core(self) -> Iterator[None]:
-        """Have brokers, database and clients share one core."""
         cores = os.sched_getaffinity(0)
-        members = [os.getpid(), *meters.family(self._postmaster), *self.shards, *self._supervisors]
+        members = [os.getpid(), *family(self._postmaster), *self.shards, *self._supervisors]
         try:
             for pid in members:
-                meters.pin(pid, {min(cores)})
+                pin(pid, {min(cores)})
             yield
         finally:
             for pid in members:
-                meters.pin(pid, cores)
+                pin(pid, cores)
 
     def _crew(self, job: Job) -> Crew:
         return Crew(self.entries[job.entry], job.load, no_tick)
@@ -170,17 +202,14 @@ class Bench:
         return Run(work, seconds, brokers, *rest)
 
     def _read(self) -> Run:
-        """What was taken so far."""
         return Run(
             Work(commits=float(self._ask(_COMMITS))),
             0.0,
-            tuple(
-                [sum(map(meters.process_seconds, pids)) for pids in zip(self.shards, self._supervisors, strict=True)]
-            ),
-            meters.family_seconds(self._postmaster),
-            meters.client_seconds(),
+            tuple([sum(map(process_seconds, pids)) for pids in zip(self.shards, self._supervisors, strict=True)]),
+            family_seconds(self._postmaster),
+            client_seconds(),
             float(self._ask(_WAL)),
-            meters.loopback_bytes(),
+            loopback_bytes(),
         )
 
     def _ask(self, statement: LiteralString) -> float:
@@ -191,7 +220,6 @@ class Bench:
 
 
 def _work(jobs: Sequence[Job], commits: float, *, sends: bool, takes: bool) -> Work:
-    """What jobs have done, all shards alike."""
     messages = sum([job.load.messages for job in jobs])
     size = sum([job.load.messages * job.load.size for job in jobs])
     sent, sent_bytes = (messages, size) if sends else (0, 0)
@@ -204,8 +232,63 @@ def _work(jobs: Sequence[Job], commits: float, *, sends: bool, takes: bool) -> W
 
 @contextmanager
 def running_bench(directory: Path) -> Iterator[Bench]:
-    """Run a cluster in a directory."""
     with run_server(durable=True) as server, running_cluster(server, directory, CLUSTER__SHARDS="3") as cluster:
         cluster.start(*BROKERS)
         cluster.wait_until_even()
         yield Bench(server, cluster, directory)
+
+
+KIB = 1024
+
+
+class Runs(NamedTuple):
+    own: list[Run]  # loads whose clients are connected to the shard of the queue
+    relayed: list[Run]  # loads whose clients are connected to another one
+    single: list[Run]  # messages that are taken with an ACK for each
+    cumulative: list[Run]  # messages that are taken with an ACK for many
+
+    def without(self, rest: Run) -> "Runs":
+        return Runs(*[[run.without(rest) for run in part] for part in self])
+
+
+def run_loads(bench: Bench, rounds: int) -> Runs:
+    runs = Runs([], [], [], [])
+    for _ in range(rounds):
+        sent, taken = bench.apart(_job(bench, 30_000))
+        runs.own.extend([sent, taken, *bench.apart(_job(bench, 4_000, size=8 * KIB, window=64))])
+        runs.own.append(bench.together([_job(bench, 30_000)]))
+        runs.own.append(bench.together([_job(bench, 20_000, producers=4, consumers=2, window=16)]))
+        runs.own.append(bench.together([_job(bench, 8_000, producers=8, consumers=8, window=1)]))
+        runs.own.append(bench.together([_job(bench, 2_000, window=1)]))
+        runs.single.append(taken)
+        runs.cumulative.append(bench.apart(_job(bench, 30_000, ack="client", ack_every=0))[1])
+        runs.relayed.extend(bench.apart(_job(bench, 30_000, entry=1)))
+        runs.relayed.extend(bench.apart(_job(bench, 4_000, entry=1, size=8 * KIB, window=64)))
+        runs.relayed.append(bench.together([_job(bench, 8_000, entry=1, producers=8, consumers=8, window=1)]))
+    return runs
+
+
+def run_checks(bench: Bench, cores: int) -> Iterator[tuple[Setup, Run]]:
+    large = [_job(bench, 10_000, size=4 * KIB, window=128)]
+    yield _setup("1 queue, messages of 4 KiB", large, cores), bench.together(large)
+    for used in (cores, 1):
+        many = [_job(bench, 30_000, producers=8, consumers=4)]
+        with bench.on_one_core() if used == 1 else nullcontext():
+            yield _setup("1 queue, 8 producers, 4 consumers", many, used), bench.together(many)
+    for messages, rate in ((4_000, 0.0), (2_000, 3_000.0)):
+        everywhere = [(shard, entry) for shard in range(3) for entry in range(3)]
+        nine = [_job(bench, messages, shard, entry, window=64, rate=rate / 9) for shard, entry in everywhere]
+        yield _setup("9 queues of 3 shards, 2/3 relayed", nine, cores), bench.together(nine)
+
+
+def _job(bench: Bench, messages: int, shard: int = 0, entry: int = 0, size: int = KIB, **changes: Any) -> Job:
+    return Job(shard, entry, Load(messages, size, queue=bench.queue_at(shard), random=True, **changes))
+
+
+def _setup(name: str, jobs: list[Job], cores: int) -> Setup:
+    loads = [job.load for job in jobs]
+    producers, consumers = sum([load.producers for load in loads]), sum([load.consumers for load in loads])
+    rate = sum([load.rate for load in loads])
+    demand = Demand(rate, loads[0].size, len(jobs), 1, producers, consumers, producers + consumers)
+    relayed = sum([job.entry != job.shard for job in jobs]) / len(jobs)
+    return Setup(name, demand, loads[0].window, len({job.shard for job in jobs}), relayed, cores)

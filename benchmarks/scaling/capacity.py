@@ -1,6 +1,8 @@
 """The model: from what work costs to what a load needs, and which limit it meets first.
 
 What it takes for granted is in ``ASSUMPTIONS``.
+
+What the model says of a load on the machine of the measurement, where brokers, database and clients share cores.
 """
 
 from collections.abc import Callable
@@ -43,75 +45,38 @@ ASSUMPTIONS = (
 
 
 class Demand(NamedTuple):
-    """What is asked for.
-
-    Attributes:
-        rate: messages a second that producers send.
-        size: bytes of a body.
-        destinations: over how many destinations they are spread.
-        fanout: how many consumers get each message.
-        producers: how many send at the same time.
-        consumers: how many receive.
-        connections: how many connections there are, with those of producers and consumers.
-        pinned: whether an operator has spread the destinations evenly over the shards.
-        wait: how long a message may wait for the commit before its own, in seconds.
-    """
-
-    rate: float
-    size: float
-    destinations: int
-    fanout: int
-    producers: int
-    consumers: int
-    connections: int
-    pinned: bool = False
-    wait: float = 0.02
+    rate: float  # messages a second that producers send
+    size: float  # bytes of a body
+    destinations: int  # over how many destinations they are spread
+    fanout: int  # how many consumers get each message
+    producers: int  # how many send at the same time
+    consumers: int  # how many receive
+    connections: int  # how many connections there are, with those of producers and consumers
+    pinned: bool = False  # whether an operator has spread the destinations evenly over the shards
+    wait: float = 0.02  # how long a message may wait for the commit before its own, in seconds
 
 
 class Machines(NamedTuple):
-    """What there is to run it on.
-
-    Attributes:
-        cores: of the machine of a broker.
-        memory: bytes of memory of that machine.
-        network: bytes a second of the network of each machine, in each direction.
-        database_cores: of the machine of a database.
-        log: bytes a second that a database can write to its log and sync.
-        database_connections: how many connections a database accepts.
-    """
-
-    cores: int = 4
-    memory: float = 16e9
-    network: float = 1.25e9
-    database_cores: int = 8
-    log: float = 200e6
-    database_connections: int = 100
+    cores: int = 4  # of the machine of a broker
+    memory: float = 16e9  # bytes of memory of that machine
+    network: float = 1.25e9  # bytes a second of the network of each machine, in each direction
+    database_cores: int = 8  # of the machine of a database
+    log: float = 200e6  # bytes a second that a database can write to its log and sync
+    database_connections: int = 100  # how many connections a database accepts
 
 
 class Cluster(NamedTuple):
-    """How many shards, brokers and databases there are."""
-
     shards: int
     brokers: int
     databases: int
 
 
 class Limit(NamedTuple):
-    """A limit.
-
-    Attributes:
-        name: of what.
-        used: how much of it the load needs.
-        there: how much there is.
-        unit: of both.
-        needs: of what a cluster needs more: ``shards``, ``brokers`` or ``databases``.
-    """
-
     name: str
-    used: float
-    there: float
-    unit: str
-    needs: str
+    used: float  # how much of it the load needs
+    there: float  # how much there is
+    unit: str  # of both
+    needs: str  # of what a cluster needs more: ``shards``, ``brokers`` or ``databases``
 
     @property
     def share(self) -> float:
@@ -184,11 +149,7 @@ def limits(costs: Costs, demand: Demand, machines: Machines, cluster: Cluster) -
 
 
 def plan(costs: Costs, demand: Demand, machines: Machines) -> Cluster:
-    """The smallest cluster that carries a load: as long as a limit is exceeded, it gets one more of what that needs.
-
-    Raises:
-        TooMuch: there is none.
-    """
+    """The smallest cluster that carries a load: as long as a limit is exceeded, it gets one more of what that needs."""
     cluster = Cluster(1, 1, 1)
     while (first := limits(costs, demand, machines, cluster)[0]).share > 1:
         more = cluster._replace(**{first.needs: getattr(cluster, first.needs) + 1})
@@ -205,8 +166,6 @@ def plan(costs: Costs, demand: Demand, machines: Machines) -> Cluster:
 
 
 def highest_rate(costs: Costs, demand: Demand, machines: Machines, cluster: Cluster, name: str = "") -> float:
-    """At how many messages a second a limit is met, or the first of all; no more than ``HIGHEST``."""
-
     def fits(rate: float) -> bool:
         found = limits(costs, demand._replace(rate=rate), machines, cluster)
         return all([limit.share <= 1 for limit in found if name in ("", limit.name)])
@@ -263,3 +222,48 @@ def _limits_of_databases(costs: Costs, machines: Machines, cluster: Cluster, mea
         Limit("the network of a database", network, BUSY * machines.network, "bytes/s", "databases"),
         Limit("the connections of a database", connections, machines.database_connections, "connections", "databases"),
     ]
+
+
+class Setup(NamedTuple):
+    name: str  # what it is called
+    demand: Demand  # the load; as many messages as possible if its rate is 0. The connections do not count here.
+    window: int  # how many unconfirmed messages a producer may have
+    shards: int  # how many shards there are
+    relayed: float  # the share of the messages whose clients are connected to another shard
+    cores: int  # how many cores everything shares
+
+
+class Forecast(NamedTuple):
+    rate: float
+    broker: float
+    database: float
+    client: float
+    log: float
+
+
+def forecast(costs: Costs, setup: Setup) -> Forecast:
+    """What a load takes at its rate, or at the highest rate for which there are cores.
+
+    At its rate each shard commits as often as it can. At the highest rate the producers wait for it: half of what they
+    may have unconfirmed is in a commit with as many removals, while the other half is on its way.
+    """
+    if setup.demand.rate:
+        return _at(costs, setup, setup.demand.rate, costs.pace.commits)
+    records = setup.window * setup.demand.producers / setup.shards
+
+    def full(rate: float) -> Forecast:
+        return _at(costs, setup, rate, lambda each: each / records)
+
+    def fits(rate: float) -> bool:
+        found = full(rate)
+        everything = rate * (found.broker + found.database + found.client)
+        return everything <= BUSY * setup.cores and rate * found.broker <= BUSY * setup.shards
+
+    return full(highest(fits))
+
+
+def _at(costs: Costs, setup: Setup, rate: float, commits_of: Callable[[float], float]) -> Forecast:
+    work = work_of_shard(setup.demand._replace(rate=rate), 1 / setup.shards, commits_of)
+    one = work.times(setup.shards / rate)
+    broker = costs.broker.cost(one) + setup.relayed * costs.relay.cost(one)
+    return Forecast(rate, broker, costs.database.cost(one), costs.client.cost(one), costs.log.cost(one))

@@ -1,19 +1,84 @@
-"""Measures what work costs, and how far off the model is that extrapolates it."""
+"""Measures everything that the model needs, at rest and under loads."""
 
 import os
+import socket
+import tempfile
+import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from benchmarks.machine import machine, versions
-from benchmarks.scaling.bench import Run, running_bench
-from benchmarks.scaling.costs import Check, Costs, Pace, Work
-from benchmarks.scaling.fit import Fit, fit
-from benchmarks.scaling.forecast import Setup, forecast
-from benchmarks.scaling.idle import REST, measure_disk, measure_idle
-from benchmarks.scaling.loads import Runs, run_checks, run_loads
+from benchmarks.rig import machine, versions
+from benchmarks.scaling.bench import BROKERS, Bench, Run, Runs, own_memory, run_checks, run_loads, running_bench
+from benchmarks.scaling.capacity import Setup, forecast
+from benchmarks.scaling.costs import Check, Costs, Disk, Fit, Idle, Pace, Work, fit
+from benchmarks.stomp_client import Consumer, send_all, send_frame
+
+REST = 6.0
+"""How long the cluster is watched, in seconds."""
+
+CONNECTIONS = 1000
+DESTINATIONS = 3000
+SUBSCRIPTIONS = 1000
+"""Of each connection: that is the limit."""
+HEART_BEAT = b"CONNECT\naccept-version:1.2\nhost:/\nheart-beat:0,1000\n\n\0"
+"""The broker sends to this client each second."""
+
+WRITTEN = 0.7
+"""How long the disk is written to each time, in seconds."""
+
+
+def measure_idle(bench: Bench, rest: Run) -> Idle:
+    shards = len(BROKERS)
+    empty = _memory(bench)
+    with ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            connection = stack.enter_context(closing(socket.create_connection(bench.entries[0][:2])))
+            connection.sendall(HEART_BEAT)
+            connection.recv(4096)
+        connected = _memory(bench)
+        beating = bench.rest(REST)
+    names = [f"many.{number}" for number in range(DESTINATIONS)]
+    before = _memory(bench)
+    send_all(bench.entries[0], [send_frame(name, b"x") for name in names])
+    created = _memory(bench)
+    with ExitStack() as stack:
+        for first in range(0, DESTINATIONS, SUBSCRIPTIONS):
+            wanted = [f"/queue/{name}" for name in names[first : first + SUBSCRIPTIONS]]
+            consumer = stack.enter_context(closing(Consumer(bench.entries[0], wanted[0])))
+            consumer.subscribe(wanted[1:])
+            consumer.confirm()
+        subscribed = _memory(bench)
+    beats = sum(beating.brokers) - sum(rest.brokers)
+    return Idle(
+        sum(rest.brokers) / shards / rest.seconds, rest.database / shards / rest.seconds,
+        max(0.0, beats / CONNECTIONS / beating.seconds), bench.database_connections() / shards,
+        empty / shards, (connected - empty) / CONNECTIONS,
+        (created - before) / DESTINATIONS, (subscribed - created) / DESTINATIONS,
+    )  # fmt: skip
+
+
+def measure_disk(directory: Path) -> Disk:
+    """Measure synced writes of a mebibyte, as a log has them under load, and of a page."""
+    rates = []
+    for block in (os.urandom(1 << 20), os.urandom(8192)):
+        with tempfile.TemporaryFile(dir=directory) as file:
+            began, count = time.monotonic(), 0
+            while time.monotonic() - began < WRITTEN:
+                file.write(block)
+                file.flush()
+                os.fdatasync(file.fileno())
+                count += 1
+            rates.append(count / (time.monotonic() - began))
+    return Disk(rates[0] * (1 << 20), rates[1])
+
+
+def _memory(bench: Bench) -> float:
+    return sum([own_memory(pid) for pid in bench.shards])
+
 
 Tell = Callable[[str], None]
 
@@ -25,13 +90,6 @@ CARRIED = ("sent", "taken", "sent_bytes", "taken_bytes", "trips")
 
 
 def measure(directory: Path, rounds: int, tell: Tell) -> Costs:
-    """Measure everything, on a cluster of its own.
-
-    Args:
-        directory: an empty one.
-        rounds: how often each load is run.
-        tell: is told what is measured.
-    """
     disk = measure_disk(directory)
     with running_bench(directory) as bench:
         tell("a cluster at rest")
@@ -83,12 +141,10 @@ def _records(run: Run) -> float:
 
 
 def _mean(runs: Sequence[Run]) -> float:
-    """Seconds of processor of the broker for a message that is taken."""
     return sum([sum(run.brokers) for run in runs]) / sum([run.work.taken for run in runs])
 
 
 def _check(costs: Costs, setup: Setup, run: Run) -> Check:
-    """What the model says of a load, and what it took."""
     said, messages = forecast(costs, setup), run.work.sent
     return Check(
         setup.name, setup.cores, setup.demand.rate,

@@ -30,24 +30,20 @@ QUEUES = 1_000
 
 
 def demand_of(rate: float, size: float = 1024, queues: int = QUEUES, fanout: int = 1) -> Demand:
-    """A load with a producer and, for each copy, a consumer of each queue."""
     return Demand(rate, size, queues, fanout, queues, queues * fanout, queues * (1 + fanout))
 
 
 def write_page(costs: Costs) -> None:
-    """Put all tables between their markers on the page."""
     PAGE.write_text(filled(PAGE.read_text("utf-8"), tables(costs)), "utf-8")
 
 
 def filled(page: str, found: Mapping[str, str]) -> str:
-    """A page with all tables between their markers."""
     for name, table in found.items():
         page = replace_table(page, name, table)
     return page
 
 
 def tables(costs: Costs) -> dict[str, str]:
-    """All tables, by the names of their markers."""
     conditions = f"Measured {costs.measured} on {costs.machine}; {costs.versions}; PostgreSQL on the same machine."
     return {
         "conditions": conditions,
@@ -141,7 +137,6 @@ def _checks(costs: Costs) -> Iterator[str]:
 
 
 def _limits(costs: Costs) -> Iterator[str]:
-    """At which rate each limit of one cluster is met."""
     machines, cluster, demand = Machines(), Cluster(8, 2, 1), demand_of(1)
     names = [limit.name for limit in limits(costs, demand, machines, cluster)]
     rates = sorted([(highest_rate(costs, demand, machines, cluster, name), name) for name in names])
@@ -171,7 +166,6 @@ def _plans(costs: Costs) -> Iterator[str]:
 
 
 def plan_lines(costs: Costs, demand: Demand, machines: Machines) -> Iterator[str]:
-    """What a load needs, line by line."""
     cluster = plan(costs, demand, machines)
     found = limits(costs, demand, machines, cluster)
     yield (

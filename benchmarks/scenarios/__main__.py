@@ -12,18 +12,13 @@ import click
 
 from benchmarks.load import NUMBER_DIGITS
 from benchmarks.rig import OwnBroker, temporary_directory, unwind_on_sigterm
-from benchmarks.scenarios.depth import Depth
-from benchmarks.scenarios.findings import report
 from benchmarks.scenarios.groups import Groups
 from benchmarks.scenarios.hostile import Hostile
-from benchmarks.scenarios.leases import Leases
 from benchmarks.scenarios.progress import Progress
+from benchmarks.scenarios.queues import Depth, Reconnect, Selector
 from benchmarks.scenarios.rebalance import Rebalance
-from benchmarks.scenarios.reconnect import Reconnect
-from benchmarks.scenarios.scenario import Scenario
-from benchmarks.scenarios.selector import Selector
-from benchmarks.scenarios.stream import Stream
-from benchmarks.scenarios.stuck import Stuck
+from benchmarks.scenarios.scenario import Scenario, report
+from benchmarks.scenarios.streams import Leases, Stream, Stuck
 from benchmarks.scenarios.wakeups import Wakeups
 from quire.cli.output import Output, output_option
 from quire.cli.perf.measure import LiveFigures

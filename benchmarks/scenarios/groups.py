@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from benchmarks.load import NumberedLoad
-from benchmarks.scenarios.findings import Finding, at_least, at_most
-from benchmarks.scenarios.group_log import GroupLog
-from benchmarks.scenarios.scenario import IDLE, SILENCE, Scenario
-from benchmarks.scenarios.team import Team
+from benchmarks.scenarios.logs import GroupLog, Team
+from benchmarks.scenarios.scenario import IDLE, SILENCE, Finding, Scenario, at_least, at_most
 from benchmarks.stomp_client import Consumer
 from quire.cli.api import queue_path
 from quire.cli.perf.load import Pace
@@ -51,7 +49,6 @@ class Groups(Scenario):
     seed: int
 
     def run(self) -> list[Finding]:
-        """Send, and take until everything is acknowledged or nothing comes any more."""
         self._dice = random.Random(self.seed)
         self._load = NumberedLoad(self.messages, receipts=False, turns=("JMSXGroupID", GROUPS))
         self._unevenness: list[float] = []
@@ -67,7 +64,6 @@ class Groups(Scenario):
         return self._findings(elapsed)
 
     def _take(self, crew: Crew) -> None:
-        """Receive and acknowledge, while consumers come and go."""
         for _ in range(MOST):
             self._come()
         last = self.clock.monotonic()

@@ -10,11 +10,8 @@ from typing import ClassVar, NamedTuple
 
 from benchmarks.load import GROUP, STREAM_BATCH, NumberedLoad
 from benchmarks.rig import OwnBroker
-from benchmarks.scenarios.findings import Finding, at_most
-from benchmarks.scenarios.group_log import GroupLog
-from benchmarks.scenarios.owner_log import OwnerLog
-from benchmarks.scenarios.scenario import IDLE, SILENCE, Scenario
-from benchmarks.scenarios.team import Team, Worker
+from benchmarks.scenarios.logs import GroupLog, OwnerLog, Team, Worker
+from benchmarks.scenarios.scenario import IDLE, SILENCE, Finding, Scenario, at_most
 from benchmarks.stomp_client import Message, member
 from quire.cli.perf.load import Pace
 from quire.cli.perf.measure import Crew
@@ -43,13 +40,7 @@ class _Step(NamedTuple):
 
 
 class _Members(Team):
-    """The members of a group, which gets the messages of a load: message n is in partition n % ``PARTITIONS``.
-
-    Attributes:
-        owners: who has had which partition.
-        open_leases: how many messages those had that died: not acknowledged, or not confirmed to be.
-        revocations: how often a partition was taken from one of them.
-    """
+    """The members of a group, which gets the messages of a load: message n is in partition n % ``PARTITIONS``."""
 
     def __init__(self, broker: OwnBroker, stream: str, seconds: float, dice: random.Random) -> None:
         self.load = NumberedLoad(
@@ -57,22 +48,19 @@ class _Members(Team):
             queue=stream,
         )  # fmt: skip
         super().__init__(GroupLog(self.load.messages, PARTITIONS), Pace(0, SystemClock()))
-        self.owners = OwnerLog(PARTITIONS)
+        self.owners = OwnerLog(PARTITIONS)  # who has had which partition
         self.open_leases = self.revocations = 0
         self._broker, self._dice = broker, dice
 
     @property
     def lag(self) -> int:
-        """How many messages the group has not finished."""
         return self._broker.lag(self.load.queue, GROUP)
 
     def join(self, name: str, headers: str = "") -> None:
-        """A member comes, with these header lines in its SUBSCRIBE frame."""
         consumer = member(self._broker.target, self.load.queue, f"events:true\n{headers}")
         self.come(name, consumer, self._dice.uniform(0, LONGEST_WORK))
 
     def go(self, name: str, *, politely: bool) -> None:
-        """A member acknowledges what it has, until that is confirmed, and goes."""
         self.leave(name, settles=True, politely=politely)
 
     def lose_one(self, *, dies: bool) -> None:
@@ -84,7 +72,6 @@ class _Members(Team):
             self.go(name, politely=True)
 
     def received(self, name: str, worker: Worker, message: Message) -> None:
-        """A message has come, or word that a partition was taken away."""
         if message.event:
             self.revocations += message.event == "revoked"
             return
@@ -105,7 +92,6 @@ class Rebalance(Scenario):
     seed: int
 
     def run(self) -> list[Finding]:
-        """Let members come, go and die; and then, with another stream, restart members that have names."""
         self._dice = random.Random(self.seed)
         return [*self._come_and_go(), *self._roll()]
 
@@ -157,11 +143,7 @@ class Rebalance(Scenario):
         ]
 
     def _serve(self, team: _Members, steps: Sequence[_Step]) -> int:
-        """Send, and let the team work and change, until all steps are done and nothing is left.
-
-        Returns:
-            What is left all the same when nothing comes any more.
-        """
+        """Send, and let the team work and change, until all steps are done and nothing is left."""
         waiting = deque(steps)
         with Crew(self.broker.target, team.load, lambda counts: None) as crew:
             crew.start_producers()
@@ -186,7 +168,6 @@ class Rebalance(Scenario):
 
 
 def _broken(team: _Members, left: int) -> list[Finding]:
-    """What holds whatever happens to members."""
     return [
         at_most("missing", team.log.missing, 0),
         at_most("left_in_the_stream", left, 0),

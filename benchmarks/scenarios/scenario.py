@@ -1,14 +1,49 @@
-"""What all scenarios have: a broker of their own, its memory, and what people see meanwhile."""
+"""What all scenarios have: a broker of their own, its memory, what people see, and findings beside promises."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from benchmarks.rig import MemoryWatch, OwnBroker
-from benchmarks.scenarios.findings import Finding, at_most
+from quire.cli.output import Column, Output, readable
 from quire.cli.perf.measure import Counts, LiveFigures, Tick
 from quire.clock import SystemClock
 from quire.units import format_size
+
+_COLUMNS = [
+    Column("figure", "Figure"), Column("value", "Measured"), Column("promise", "Promised"), Column("kept", "Kept"),
+]  # fmt: skip
+
+
+class Finding(NamedTuple):
+    figure: str  # its name; ends with the unit, as ``_bytes`` or ``_seconds``
+    value: float  # what was measured
+    promise: str = ""  # what it must be, in words; empty if nothing is promised
+    kept: bool | None = None  # whether it is; None if nothing is promised
+
+
+def at_most(figure: str, value: float, limit: float) -> Finding:
+    return Finding(figure, value, f"at most {readable(figure, limit)}", value <= limit)
+
+
+def at_least(figure: str, value: float, limit: float) -> Finding:
+    return Finding(figure, value, f"at least {readable(figure, limit)}", value >= limit)
+
+
+def exactly(figure: str, value: int, wanted: int) -> Finding:
+    return Finding(figure, value, f"exactly {wanted}", value == wanted)
+
+
+def report(output: Output, findings: Sequence[Finding]) -> int:
+    rows = []
+    for finding in findings:
+        row = finding._asdict()
+        if output.format == "table":
+            row["value"] = readable(finding.figure, finding.value)
+        rows.append(row)
+    output.rows(rows, _COLUMNS)
+    return int(any(finding.kept is False for finding in findings))
+
 
 MAX_RSS_ANON = 120_000_000
 """How much memory the broker's process may take, in bytes."""
@@ -22,20 +57,13 @@ IDLE = 0.002
 
 @dataclass
 class Scenario:
-    """One run; a scenario's own fields are its options.
-
-    Attributes:
-        broker: a running broker of its own, with ``ENVIRONMENT``.
-        live: shows how far it is.
-        memory_limit: the broker's, in bytes.
-        tables: tells how many bytes the broker's tables take on PostgreSQL's disk; None with another store.
-    """
+    """One run; a scenario's own fields are its options."""
 
     ENVIRONMENT: ClassVar[Mapping[str, str]] = {}
 
-    broker: OwnBroker
-    live: LiveFigures
-    memory_limit: int
+    broker: OwnBroker  # a running broker of its own, with ``ENVIRONMENT``
+    live: LiveFigures  # shows how far it is
+    memory_limit: int  # the broker's, in bytes
 
     def __post_init__(self) -> None:
         self.tables: Callable[[], int] | None = None
@@ -43,7 +71,6 @@ class Scenario:
         self.watch = MemoryWatch(self.broker)
 
     def run(self) -> list[Finding]:
-        """Do it all, and say what was found."""
         raise NotImplementedError
 
     def show(self, text: str, share: float) -> None:
@@ -61,5 +88,4 @@ class Scenario:
         return tick
 
     def rss_anon(self) -> Finding:
-        """The most memory that the broker's process took."""
         return at_most("peak_rss_anon_bytes", self.watch.peak, MAX_RSS_ANON)

@@ -7,8 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.scenarios.findings import Finding, at_most
-from benchmarks.scenarios.scenario import SILENCE, Scenario
+from benchmarks.scenarios.scenario import SILENCE, Finding, Scenario, at_most
 from benchmarks.stomp_client import Consumer, send_frame
 from quire.cli.perf.load import Link, Pace
 
@@ -44,7 +43,6 @@ class Wakeups(Scenario):
     seconds: float
 
     def run(self) -> list[Finding]:
-        """Measure the broker's processor time under each load, and its restart."""
         self._done, self._missing, self._twice = 0, 0, 0
         # How many had come when the last one was sent, as a share of each load: whether it keeps up.
         self._in_time: list[float] = []

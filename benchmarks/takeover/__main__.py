@@ -7,12 +7,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.takeover.planted import FAULTS
-from benchmarks.takeover.report import table
+from benchmarks.takeover.planted import FAULTS, PLANTED
 from benchmarks.takeover.rounds import ends_well
-from benchmarks.takeover.run import Plan, run
-
-PLANTED = [sys.executable, "-m", "benchmarks.takeover.planted"]
+from benchmarks.takeover.run import Plan, run, table
 
 
 def main() -> int:

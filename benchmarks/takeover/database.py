@@ -38,15 +38,9 @@ KEEPER = '"$@" & server=$!; read -r line; kill -INT $server; wait $server'
 
 
 class Server:
-    """One server.
-
-    Args:
-        directory: an empty one, for everything that it has.
-    """
-
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
-        self._directory = directory
+        self._directory = directory  # an empty one, for everything that it has
         self._data = directory / "data"
         self._programs = find_programs()
         account = find_account()
@@ -59,7 +53,6 @@ class Server:
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
-        """Make an empty database cluster."""
         self._run(
             "initdb", "-D", str(self._data), "-U", "quire", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"
         )
@@ -76,7 +69,6 @@ class Server:
         (self._data / "synchronous.conf").write_text("")
 
     def start(self) -> None:
-        """Start it, and wait until it takes connections."""
         with (self._directory / "log").open("ab") as log:
             self._keeper = subprocess.Popen(
                 ["sh", "-c", KEEPER, "keeper", str(self._programs / "postgres"), "-D", str(self._data)],
@@ -96,13 +88,11 @@ class Server:
         self._keeper = None
 
     def stop(self) -> None:
-        """End it, if it runs."""
         if self._keeper is not None:
             self._keeper.communicate(b"\n", LIMIT)
             self._keeper = None
 
     def promote(self) -> None:
-        """Take writes from now on."""
         with self.connect() as connection:
             connection.execute("SELECT pg_promote(true, 60)")
 
@@ -114,7 +104,6 @@ class Server:
         self._wait_for("SELECT count(*) > 0 FROM pg_stat_replication WHERE sync_state = 'sync'", "it has no replica")
 
     def connect(self) -> psycopg.Connection:
-        """A connection that commits by itself."""
         where = f"host=127.0.0.1 port={self.port} user=quire dbname=postgres application_name=harness"
         return psycopg.connect(where, autocommit=True, connect_timeout=5)
 
@@ -134,16 +123,7 @@ class Server:
 
 
 class Database:
-    """Two servers, as a context manager.
-
-    Args:
-        directory: an empty one that others may enter.
-
-    Attributes:
-        primary: the server that takes writes.
-        replica: the other one.
-        servers: both, always in the same order.
-    """
+    """Two servers, as a context manager."""
 
     def __init__(self, directory: Path) -> None:
         self.primary, self.replica = self.servers = Server(directory / "a"), Server(directory / "b")
@@ -165,7 +145,6 @@ class Database:
             server.stop()
 
     def activity(self) -> str:
-        """What the server that takes writes does, for people."""
         try:
             with self.primary.connect() as connection:
                 return "\n".join([str(row) for row in connection.execute(ACTIVITY).fetchall()])
@@ -173,7 +152,6 @@ class Database:
             return f"unknown: {error}"
 
     def restart(self) -> None:
-        """Kill the server that takes writes, and start it again."""
         self.primary.kill()
         self.primary.start()
         self.primary.wait_for_replica()

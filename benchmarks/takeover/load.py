@@ -1,17 +1,14 @@
-"""What clients do meanwhile: those of the crash test over a list of hosts, Quire's own, and one that measures."""
+"""What clients do meanwhile: on shared messages, with Quire's own client, and one that measures."""
 
 import asyncio
 import time
-from contextlib import suppress
 from itertools import pairwise
+from random import Random
 
 from benchmarks.takeover.pair import Pair
 from quire.client import AckMode, Queue, connect
-from quire.errors import QuireError, StoreUnreachable
-from tests.acceptance.crash.actors import Actor, Place
-from tests.acceptance.crash.ledger import Key, Ledger
-from tests.acceptance.crash.load import LOOK_SECONDS
-from tests.acceptance.crash.peer import Peer
+from quire.errors import StoreUnreachable
+from tests.acceptance.crash.load import Actor, Consumer, Flow, Key, Ledger, Load, Peer, Place, Producer
 
 SILENCE = 1.5
 """After so many seconds without a sign of life, clients look for another broker: before another one may serve."""
@@ -24,8 +21,6 @@ PROBE_PAUSE = 0.02
 
 
 class Hosts(Place):
-    """Two brokers, one of which serves."""
-
     def __init__(self, pair: Pair) -> None:
         super().__init__()
         self.silence, self.pause = SILENCE, PAUSE
@@ -33,7 +28,6 @@ class Hosts(Place):
 
     @property
     def hosts(self) -> list[tuple[str, int]]:
-        """Both."""
         return self._pair.stomp
 
 
@@ -47,23 +41,13 @@ class Answer:
 
 
 class Probe(Actor):
-    """Sends one message after the other, and notes who confirms it.
-
-    Args:
-        place: where the brokers are.
-        queue: where to.
-        pause: how long it rests after each, in seconds.
-
-    Attributes:
-        answers: in their order.
-        ledger: what is known of its messages.
-    """
+    """Sends one message after the other, and notes who confirms it."""
 
     def __init__(self, place: Place, queue: str = "probe", pause: float = PROBE_PAUSE) -> None:
-        self.ledger = Ledger()
+        self.ledger = Ledger()  # what is known of its messages
         super().__init__(place, queue, self.ledger)
-        self._pause = pause
-        self.answers: list[Answer] = []
+        self._pause = pause  # how long it rests after each, in seconds
+        self.answers: list[Answer] = []  # in their order
         self._attempt = self._number = 0
 
     @property
@@ -72,11 +56,6 @@ class Probe(Actor):
         return self.answers[-1].broker if self.answers else -1
 
     async def answer(self, after: float, by: int | None = None, limit: float = 60.0) -> Answer:
-        """The first answer to a message that was sent after a time, by a certain broker.
-
-        Raises:
-            AssertionError: none came in time.
-        """
         looked = 0
         deadline = time.monotonic() + limit
         while True:
@@ -88,7 +67,6 @@ class Probe(Actor):
             await asyncio.sleep(0.005)
 
     def longest_gap(self, since: float) -> float:
-        """The longest time between two answers since a time."""
         times = [since, *[answer.confirmed for answer in self.answers if answer.confirmed > since]]
         return max([later - earlier for earlier, later in pairwise(times)], default=0.0)
 
@@ -110,85 +88,80 @@ class Probe(Actor):
             await asyncio.sleep(self._pause)
 
 
-class QuireClients:
-    """A producer and a consumer that use Quire's client with a list of brokers.
+class QuireProducer(Producer):
+    """Sends with Quire's client, which has a list of brokers."""
 
-    Args:
-        pair: the brokers.
+    def __init__(self, place: Place, url: str, ledger: Ledger) -> None:
+        super().__init__(place, "client", ledger, "client", numbered=True)
+        self._url = url
 
-    Attributes:
-        ledger: what they know.
-    """
-
-    QUEUE = Queue("client")
-
-    def __init__(self, pair: Pair) -> None:
-        self.ledger = Ledger()
-        self.ending = False
-        self._url = pair.failover_url
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def start(self) -> None:
-        """Begin."""
-        self._tasks = [asyncio.create_task(self._produce()), asyncio.create_task(self._consume())]
-
-    async def finish(self, limit: float = 60.0) -> None:
-        """Send nothing new, and wait until everything has arrived."""
-        self.ending = True
-        await asyncio.wait_for(self._tasks[0], limit)
-        deadline = time.monotonic() + limit
-        while missing := self.ledger.missing:
-            assert time.monotonic() < deadline, f"of Quire's client are missing: {missing[:10]}"
-            self.check()
-            await asyncio.sleep(LOOK_SECONDS)
-        self.ledger.check_once("client")
-        self.check()
-
-    async def stop(self) -> None:
-        """End at once."""
-        for task in self._tasks:
-            task.cancel()
-        with suppress(asyncio.CancelledError, QuireError):
-            await asyncio.gather(*self._tasks)
-
-    def check(self) -> None:
-        """Fail if a promise was broken so far, or one gave up."""
-        for task in self._tasks:
-            if task.done():
-                task.result()
-        assert not self.ledger.violations, f"Quire's client: {self.ledger.violations[:10]}"
-
-    async def _produce(self) -> None:
-        async with connect(self._url, on_error=self._note) as connection:
-            producer = connection.session().producer(self.QUEUE)
+    async def run(self) -> None:
+        async with connect(self._url, on_error=self._ledger.note) as connection:
+            producer = connection.session().producer(Queue("client"))
             number = 0
             while not self.ending:
                 number += 1
                 try:
-                    await producer.send(Key("client", 1, number, number).body(100))
+                    await producer.send(Key(self.name, 1, number, number).body(100))
                 except StoreUnreachable as error:  # its database server is away, and it goes on
-                    self._note(error)
+                    self._ledger.note(error)
                 else:
-                    self.ledger.confirm([("client", number)])
+                    self._ledger.confirm([(self.name, number)])
                 await asyncio.sleep(PAUSE)
 
-    async def _consume(self) -> None:
-        async with connect(self._url, on_error=self._note) as connection:
-            consumer = await connection.session(AckMode.INDIVIDUAL).consumer(self.QUEUE)
-            newest = 0
+
+class QuireConsumer(Consumer):
+    """Receives with Quire's client."""
+
+    def __init__(self, place: Place, url: str, ledger: Ledger, random: Random) -> None:
+        super().__init__(place, "client", ledger, random)
+        self._url = url
+
+    async def run(self) -> None:
+        ledger, newest = self._ledger, 0
+        async with connect(self._url, on_error=ledger.note) as connection:
+            consumer = await connection.session(AckMode.INDIVIDUAL).consumer(Queue("client"))
             while True:
                 message = await consumer.receive()
                 if message is None:
                     continue
                 key = Key.of(bytes(message.body))
-                is_new = (key.producer, key.number) not in self.ledger.received
+                is_new = (key.producer, key.number) not in ledger.received
                 if is_new and key.number < newest:
-                    self.ledger.violations.append(f"{key} came after {newest}")
+                    ledger.violations.append(f"{key} came after {newest}")
                 newest = max(newest, key.number)
-                self.ledger.deliver(message.id, key, message.redelivered)
-                self.ledger.acknowledge([message.id])
+                ledger.deliver(message.id, key, message.redelivered)
+                ledger.acknowledge([message.id])
                 await message.acknowledge()
 
-    def _note(self, error: Exception) -> None:
-        """An error that no call raised: of an acknowledgement that a broker could not store, say."""
-        self.ledger.errors.append(getattr(error, "code", type(error).__name__))
+
+class TakeoverLoad(Load):
+    """The clients of the crash test; a topic and a stream that two subscriptions or groups get; Quire's; a probe."""
+
+    def __init__(self, pair: Pair, random: Random) -> None:
+        place = Hosts(pair)
+        super().__init__(random, place)
+        self.flows += [self._shared("topic"), self._shared("stream")]
+        ledger = Ledger()
+        taker = QuireConsumer(place, pair.failover_url, ledger, random)
+        self.flows.append(Flow([QuireProducer(place, pair.failover_url, ledger)], [taker], [ledger]))
+        self.probe = Probe(place)
+        self.flows.append(
+            Flow([self.probe], [Consumer(place, "probe", self.probe.ledger, random)], [self.probe.ledger])
+        )
+
+    def _shared(self, kind: str) -> Flow:
+        place, destination = self.place, f"/{kind}/shared"
+        ledgers, consumers = [Ledger(), Ledger()], list[Consumer]()
+        ledgers[0].others = ledgers[1:]
+        for reader, ledger in zip(("first", "second"), ledgers, strict=True):
+            headers = {"group": reader, "start": "earliest"}
+            if kind == "topic":
+                headers = {"activemq.subscriptionName": reader}
+            consumers.append(Consumer(place, destination, ledger, self._random, headers=headers))
+            consumers[-1].client_id = reader if kind == "topic" else ""
+        producers = [
+            Producer(place, destination, ledgers[0], name, numbered, transaction, 5, {"partition-key": name})
+            for name, numbered, transaction in ((f"{kind}-numbered", True, 1), (f"{kind}-transacted", False, 4))
+        ]
+        return Flow(producers, consumers, ledgers, waits=True)

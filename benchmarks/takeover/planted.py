@@ -1,13 +1,17 @@
-"""Brokers with a planted fault: ``python -m benchmarks.takeover.planted FAULT broker start ...``.
+"""Brokers, of clusters too, with a planted fault: ``python -m benchmarks.takeover.planted FAULT broker start ...``.
 
 They are here to be found out. A run with one of them has to fail, each with another one of its checks.
 """
 
+import os
+import runpy
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from quire.cli.main import main
 from quire.message import Message
+from quire.server.cluster import broker_process
 from quire.store.base import LaneBatch, WriteBatch
 from quire.store.postgresql import commit as commit_module
 from quire.store.postgresql import ownership
@@ -91,6 +95,25 @@ def _spoil(spoil: Callable[[WriteBatch], None], every: int = 1) -> None:
     BatchWriter.write = spoil_and_write  # type: ignore[method-assign, assignment]
 
 
+PLANTED = [sys.executable, "-m", "benchmarks.takeover.planted"]
+"""What runs the command line of such a broker; the fault is named next."""
+
+FAULT = "PLANTED_FAULT"
+"""The environment variable that names the fault to the processes of shards."""
+
+
+def _run(settings: Any, file: Any, flags: Any, module: str, console: Any) -> int:
+    """Run a broker of a cluster with this module for the processes of its shards."""
+    assert module == "quire.http.shard"
+    return run(settings, file, flags, "benchmarks.takeover.planted", console)
+
+
 if __name__ == "__main__":
-    FAULTS[sys.argv.pop(1)]()
-    main()
+    if FAULT in os.environ:
+        FAULTS[os.environ[FAULT]]()
+        runpy.run_module("quire.http.shard", run_name="__main__")
+    else:
+        run, broker_process.run = broker_process.run, _run
+        os.environ[FAULT] = sys.argv.pop(1)
+        FAULTS[os.environ[FAULT]]()
+        main()

@@ -1,17 +1,97 @@
-"""Rounds: one thing goes wrong in each, and the time is measured until a broker confirms messages again."""
+"""Rounds: one thing goes wrong in each; how long until a broker confirms again, and who owned the store meanwhile."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
+from typing import LiteralString, NamedTuple
 
-from benchmarks.takeover.commits import Commits
+import psycopg
+from psycopg.sql import SQL, Identifier
+
 from benchmarks.takeover.database import Database
-from benchmarks.takeover.load import Probe
-from benchmarks.takeover.pair import Pair, PairedBroker
-from benchmarks.takeover.proxy import Loss
+from benchmarks.takeover.load import TakeoverLoad
+from benchmarks.takeover.pair import Loss, Pair, PairedBroker
+
+TRIGGER: LiteralString = """
+CREATE SCHEMA {record};
+CREATE TABLE {record}.log (
+    n bigserial PRIMARY KEY, at timestamptz NOT NULL, epoch bigint NOT NULL, commit bigint NOT NULL,
+    name text NOT NULL, pid int NOT NULL, by int NOT NULL, kind text NOT NULL
+);
+CREATE FUNCTION {record}.note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {record}.log (at, epoch, commit, name, pid, by, kind) VALUES (
+        clock_timestamp(), NEW.epoch, NEW.commit, NEW.name, NEW.pid, pg_backend_pid(),
+        CASE WHEN NEW.epoch <> OLD.epoch THEN 'epoch' WHEN NEW.commit <> OLD.commit THEN 'commit' ELSE 'lease' END
+    );
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note AFTER UPDATE ON {store}.owner FOR EACH ROW EXECUTE FUNCTION {record}.note();
+"""
+
+_READ: LiteralString = "SELECT n, epoch, commit, name, pid, by, kind FROM {record}.log WHERE n > %s ORDER BY n"
+
+_NOW: LiteralString = "SELECT epoch, commit, name FROM {store}.owner"
+
+
+class Note(NamedTuple):
+    n: int
+    epoch: int
+    commit: int
+    name: str  # the owner's
+    pid: int  # the server's process for the owner's connection
+    by: int  # the server's process that made the change
+    kind: str  # epoch, commit or lease
+
+
+class Commits:
+    """Reads the record and looks for two owners at one time.
+
+    The row of the owner is locked by each change, so the record is in the order of the changes.
+    """
+
+    def __init__(self, schema: str = "quire") -> None:
+        self.violations: list[str] = []  # what cannot be if one alone is the owner
+        self._names = {"store": Identifier(schema), "record": Identifier(f"{schema}_record")}
+        self.commits = self.epochs = self.decided = self.owners = 0
+        self._last = 0
+        self._epoch = self._commit = 0
+        self._name = ""
+
+    def record(self, connection: psycopg.Connection) -> None:
+        """Have the database keep the record from now on."""
+        with connection.transaction():  # the trigger locks the table: nothing changes before the row is read
+            connection.execute(SQL(TRIGGER).format(**self._names))
+            (row,) = connection.execute(SQL(_NOW).format(**self._names)).fetchall()
+            self._epoch, self._commit, self._name = row
+
+    def read(self, connection: psycopg.Connection) -> None:
+        for row in connection.execute(SQL(_READ).format(**self._names), [self._last]).fetchall():
+            self.take(Note(*row))
+
+    def take(self, note: Note) -> None:
+        self._last = note.n
+        if note.epoch < self._epoch:
+            self.violations.append(f"epoch {note.epoch} comes after {self._epoch}: {note}")
+        if note.kind == "epoch":
+            self.epochs += 1
+            self.decided += note.name == self._name
+            self.owners += note.name != self._name
+            self._name = note.name
+            if note.commit != self._commit:
+                self.violations.append(f"a new epoch begins with commit {note.commit} after {self._commit}: {note}")
+        elif note.kind == "commit":
+            self.commits += 1
+            if note.by != note.pid:
+                self.violations.append(
+                    f"two owners: the connection {note.by} commits in the epoch of {note.pid}: {note}"
+                )
+            if note.commit != self._commit + 1:
+                self.violations.append(f"commit {note.commit} comes after {self._commit}: {note}")
+        self._epoch, self._commit = note.epoch, note.commit
+
 
 LEASE = 3.0
 """How long the lease of a store lasts, in seconds."""
@@ -24,52 +104,23 @@ LOSSES: tuple[Loss, ...] = ("answer", "commit", "late")
 """What happens to commits whose connections are cut."""
 
 
-class Clients(Protocol):
-    """Some of the clients."""
-
-    def check(self) -> None:
-        """Fail if a promise was broken so far, or one of them gave up."""
-
-    async def finish(self) -> None:
-        """Send nothing new, wait until everything has arrived, and check every promise."""
-
-
 @dataclass(frozen=True)
 class Outage:
     """What a round brought.
 
     Attributes:
-        kind: which.
         seconds: until the other broker confirmed what was sent then; if none had to take over, how long no broker did.
-        moved: whether the other broker serves now.
     """
 
     kind: str
     seconds: float
-    moved: bool
+    moved: bool  # whether the other broker serves now
 
 
 class Rounds:
-    """What may go wrong.
-
-    Args:
-        database: the servers.
-        pair: the brokers.
-        probe: what measures.
-        clients: all others.
-        random: when and how.
-
-    Attributes:
-        kinds: by name.
-        outages: what was measured.
-        commits: what the database says of its owners.
-    """
-
-    def __init__(
-        self, database: Database, pair: Pair, probe: Probe, clients: Sequence[Clients], random: Random
-    ) -> None:
-        self.outages: list[Outage] = []
-        self.commits = Commits()
+    def __init__(self, database: Database, pair: Pair, load: TakeoverLoad, random: Random) -> None:
+        self.outages: list[Outage] = []  # what was measured
+        self.commits = Commits()  # what the database says of its owners
         self.kinds: dict[str, Callable[[], Awaitable[Outage]]] = {
             "kill": self._kill, "stop": self._stop, "suspend": self._suspend, "suspend-shortly": self._suspend_shortly,
             "cut-commits": self._cut_commits, "partition": self._partition, "restart-server": self._restart_server,
@@ -77,14 +128,13 @@ class Rounds:
         }  # fmt: skip
         if pair.has_networks:
             self.kinds["dead-host"] = self._dead_host
-        self._database = database
-        self._pair = pair
-        self._probe = probe
-        self._clients = clients
-        self._random = random
+        self._database = database  # the servers
+        self._pair = pair  # the brokers
+        self._load = load
+        self._probe = load.probe  # what measures
+        self._random = random  # when and how
 
     async def run(self, kind: str) -> Outage:
-        """One round, and the checks behind it."""
         await asyncio.sleep(self._random.uniform(0.2, 1.0))
         outage = await self.kinds[kind]()
         self.outages.append(outage)
@@ -93,19 +143,13 @@ class Rounds:
         return outage
 
     async def check(self) -> None:
-        """Fail if a promise was broken so far."""
-        for clients in self._clients:
-            clients.check()
-        self.read_commits()
-        for broker in self._pair.brokers:
-            assert broker.is_alive, f"broker {broker.number} has ended:\n{broker.log[-5000:]}"
-            assert "Traceback" not in broker.log, broker.log[-10_000:]
-
-    def read_commits(self) -> None:
-        """Read what is new in the record of commits, and fail if there were two owners."""
+        self._load.check()
         with self._database.primary.connect() as connection:
             self.commits.read(connection)
         assert not self.commits.violations, f"the record of commits: {self.commits.violations[:5]}"
+        for broker in self._pair.brokers:
+            assert broker.is_alive, f"broker {broker.number} has ended:\n{broker.log[-5000:]}"
+            assert "Traceback" not in broker.log, broker.log[-10_000:]
 
     @property
     def _owner(self) -> PairedBroker:
@@ -258,6 +302,5 @@ class Rounds:
 
 
 def ends_well(outage: Outage) -> bool:
-    """Whether a takeover was as fast as promised."""
     limits = {"kill": 5.0, "suspend": 5.0, "partition": 5.0, "dead-host": 5.0, "stop": 1.0}
     return outage.seconds <= limits.get(outage.kind, START_LIMIT)

@@ -1,25 +1,19 @@
-"""One run: servers, brokers, clients, rounds, and what has to be true at the end."""
+"""One run: servers, brokers, clients, rounds, what has to be true at the end, and how long takeovers took."""
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from benchmarks.takeover.commits import Commits
 from benchmarks.takeover.database import Database
-from benchmarks.takeover.load import Hosts, Probe, QuireClients
-from benchmarks.takeover.networks import Network
-from benchmarks.takeover.pair import SCHEMA, Pair
-from benchmarks.takeover.proxy import Loss
-from benchmarks.takeover.rounds import Outage, Rounds
-from benchmarks.takeover.shared_messages import SharedMessages
+from benchmarks.takeover.load import TakeoverLoad
+from benchmarks.takeover.pair import SCHEMA, Loss, Network, Pair
+from benchmarks.takeover.rounds import Commits, Outage, Rounds
 from quire.store.maintenance.open_store import open_for_reading
-from tests.acceptance.crash.actors import Consumer
 from tests.acceptance.crash.broker_process import quire
-from tests.acceptance.crash.load import LOOK_SECONDS, Load
 
 _ALL = 1 << 40
 _DEAD = "ActiveMQ.DLQ"
@@ -27,56 +21,27 @@ _DEAD = "ActiveMQ.DLQ"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do.
-
-    Attributes:
-        rounds: how many.
-        seed: of everything random.
-        kinds: which kinds of rounds; all if empty.
-        program: what runs the command line of the brokers; the usual one if empty.
-    """
+    """What to do."""
 
     rounds: int
-    seed: int
-    kinds: Sequence[str] = ()
+    seed: int  # of everything random
+    kinds: Sequence[str] = ()  # which kinds of rounds; all if empty
     program: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Result:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        outages: of each round.
-        commits: what the database says of its owners.
-        confirmed: how many messages were confirmed.
-        redelivered: how many deliveries were flagged.
-        lost_commits: how many commits met the end of their connection, by how.
-        suppressed: how many dead letters the client made of messages that it had before.
-    """
-
-    outages: list[Outage]
-    commits: Commits
-    confirmed: int
-    redelivered: int
+    outages: list[Outage]  # of each round
+    commits: Commits  # what the database says of its owners
+    confirmed: int  # how many messages were confirmed
+    redelivered: int  # how many deliveries were flagged
     lost_commits: Counter[Loss] = field(default_factory=Counter)
-    suppressed: int = 0
+    suppressed: int = 0  # how many dead letters the client made of messages that it had before
 
 
 async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda text: None) -> Result:
-    """Do it.
-
-    Args:
-        plan: what.
-        directory: an empty one that others may enter, for servers and brokers.
-        say: is told what happens, a line at a time.
-
-    Returns:
-        What came of it, if every promise was kept.
-
-    Raises:
-        AssertionError: one was broken.
-    """
     with Database(directory / "postgresql") as database:
         async with Pair(directory, database, Network.is_possible(), plan.program) as pair:
             pair.brokers[0].start()
@@ -101,48 +66,26 @@ async def run(plan: Plan, directory: Path, say: Callable[[str], None] = lambda t
 
 async def _under_load(plan: Plan, database: Database, pair: Pair, say: Callable[[str], None]) -> Result:
     random = Random(plan.seed)
-    hosts = Hosts(pair)
-    probe, clients = Probe(hosts), QuireClients(pair)
-    taker = Consumer(hosts, "probe", probe.ledger, random)
-    tasks = [asyncio.create_task(actor.run()) for actor in (probe, taker)]
-    clients.start()
-    try:
-        async with Load(random, hosts) as load, SharedMessages(hosts, random) as shared:
-            rounds = Rounds(database, pair, probe, (load, shared, clients), random)
-            await probe.answer(time.monotonic())
-            kinds: list[str] = []
-            for number in range(1, plan.rounds + 1):
-                if not kinds:
-                    kinds = list(plan.kinds or rounds.kinds)
-                    random.shuffle(kinds)
-                outage = await rounds.run(kinds.pop())
-                by = "the other broker" if outage.moved else "the same broker"
-                confirmed = load.confirmed + shared.confirmed
-                say(f"round {number}: {outage.kind}, {outage.seconds:.2f} s, {by}; {confirmed} confirmed")
-            probe.ending = True
-            await asyncio.gather(load.finish(), shared.finish(), clients.finish())
-            while probe.ledger.missing or taker.unsettled:
-                await asyncio.sleep(LOOK_SECONDS)
-            await rounds.check()
-            ledgers = (clients.ledger, probe.ledger)
-            assert not probe.ledger.violations, f"the probe: {probe.ledger.violations[:10]}"
-            confirmed = load.confirmed + shared.confirmed + sum([len(ledger.confirmed) for ledger in ledgers])
-            redelivered = load.redelivered + shared.redelivered + sum([ledger.redelivered for ledger in ledgers])
-            return Result(rounds.outages, rounds.commits, confirmed, redelivered)
-    finally:
-        await clients.stop()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async with TakeoverLoad(pair, random) as load:
+        rounds = Rounds(database, pair, load, random)
+        await load.probe.answer(time.monotonic())
+        kinds: list[str] = []
+        for number in range(1, plan.rounds + 1):
+            if not kinds:
+                kinds = list(plan.kinds or rounds.kinds)
+                random.shuffle(kinds)
+            outage = await rounds.run(kinds.pop())
+            by = "the other broker" if outage.moved else "the same broker"
+            say(f"round {number}: {outage.kind}, {outage.seconds:.2f} s, {by}; {load.confirmed} confirmed")
+        await load.finish()
+        await rounds.check()
+        return Result(rounds.outages, rounds.commits, load.confirmed, load.redelivered)
 
 
 def check_store(database: Database) -> int:
     """Fail if the store is damaged, or has messages of a queue or a topic: all were consumed.
 
     A client that is given a message again whose acknowledgement was lost makes a dead letter of it, as JMS clients do.
-
-    Returns:
-        How many of these there are.
     """
     url = f"postgresql://quire@127.0.0.1:{database.primary.port}/postgres?schema={SCHEMA}"
     done = quire("store", "verify", "--store", url)
@@ -154,3 +97,20 @@ def check_store(database: Database) -> int:
     left = [one for one in found if one[0] != _DEAD or b":Suppressing duplicate delivery" not in one[1]]
     assert not left, f"{len(left)} messages are left that were all acknowledged: {left[:3]}"
     return len(found)
+
+
+def table(outages: Iterable[Outage]) -> str:
+    by_kind: defaultdict[str, list[Outage]] = defaultdict(list)
+    for outage in outages:
+        by_kind[outage.kind].append(outage)
+    lines = ["| kind | rounds | moved | least | median | 95 % | most |", "|---|---|---|---|---|---|---|"]
+    for kind, found in sorted(by_kind.items()):
+        seconds = sorted([outage.seconds for outage in found])
+        shown = [seconds[0], _quantile(seconds, 0.5), _quantile(seconds, 0.95), seconds[-1]]
+        moved = sum([outage.moved for outage in found])
+        lines.append(f"| {kind} | {len(found)} | {moved} | " + " | ".join([f"{each:.2f} s" for each in shown]) + " |")
+    return "\n".join(lines)
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

@@ -41,11 +41,9 @@ def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartBrok
 
 @pytest.fixture(scope="module")
 def broker(start_broker: StartBroker) -> BrokerProcess:
-    """The broker that a module's tests share."""
     return start_broker()
 
 
 @pytest.fixture
 def destination(request: pytest.FixtureRequest) -> str:
-    """A queue of the test's own."""
     return f"/queue/{request.node.name}"

@@ -22,17 +22,12 @@ WAIT_SECONDS = 60.0
 
 
 class Load(threading.Thread):
-    """Sends numbered messages, each confirmed before the next one, until it is told to stop.
-
-    Attributes:
-        confirmed: how many the broker has confirmed.
-        failure: what ended it early.
-    """
+    """Sends numbered messages, each confirmed before the next one, until it is told to stop."""
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
-        self.confirmed = 0
-        self.failure: Exception | None = None
+        self.confirmed = 0  # how many the broker has confirmed
+        self.failure: Exception | None = None  # what ended it early
         self._url = url
         self._done = threading.Event()
 

@@ -1,10 +1,9 @@
 """What judges a soak of a cluster: logs of groups and streams, and what broken promises are counted as."""
 
-from benchmarks.cluster.faults import Outage
-from benchmarks.cluster.group_log import GroupLog
+from benchmarks.cluster.load import GroupLog, StreamLog
 from benchmarks.cluster.report import kind_of, rows
-from benchmarks.cluster.stream_log import StreamLog
-from tests.acceptance.crash.ledger import Key, Ledger, Order
+from benchmarks.cluster.soak import Outage
+from tests.acceptance.crash.load import Key, Ledger, Order
 
 ONE, OTHER = "one", "other"
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.scenarios.findings import Finding, at_least, at_most, exactly, report
+from benchmarks.scenarios.scenario import Finding, at_least, at_most, exactly, report
 from quire.cli.output import Output
 
 KEPT = [Finding("messages", 5), at_most("peak_bytes", 2048, 2048), at_least("share", 0.95, 0.9)]

@@ -10,11 +10,8 @@ from click.testing import CliRunner
 from benchmarks.compare import replace_table
 from benchmarks.pipeline import report
 from benchmarks.pipeline.__main__ import TABLES, main
-from benchmarks.pipeline.auditing import Audited
-from benchmarks.pipeline.confirm import Beside
-from benchmarks.pipeline.processors import machine_seconds, tree
-from benchmarks.pipeline.reading import Run
-from benchmarks.pipeline.speed import STORE, Measured
+from benchmarks.pipeline.reading import Run, machine_seconds, tree
+from benchmarks.pipeline.speed import STORE, Audited, Beside, Measured
 
 
 def run(elapsed: float, *bulk: float, machine: float = 10.0, java: float = 1.0) -> Run:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.scaling import costs as measured
+from benchmarks.scaling import costs as costs_module
 from benchmarks.scaling.__main__ import main
 from benchmarks.scaling.page import NOT_MEASURED, PAGE, filled, tables
 from tests.benchmarks.scaling_costs import COSTS
@@ -18,14 +18,14 @@ _COMMAND = re.compile(r"^python -m benchmarks\.scaling (plan .*)$", re.MULTILINE
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where what was measured is; it is not there yet."""
     file = tmp_path / "measured.json"
-    monkeypatch.setattr(measured, "FILE", file)
+    monkeypatch.setattr(costs_module, "FILE", file)
     return file
 
 
 @pytest.fixture
 def known(file: Path) -> None:
     """Something was measured."""
-    measured.write(COSTS)
+    costs_module.write(COSTS)
 
 
 def run(*arguments: str, exit_code: int = 0) -> str:
@@ -36,7 +36,7 @@ def run(*arguments: str, exit_code: int = 0) -> str:
 
 @pytest.mark.usefixtures("known")
 def test_what_was_measured_is_read_as_it_was_written() -> None:
-    assert measured.read() == COSTS
+    assert costs_module.read() == COSTS
 
 
 @pytest.mark.usefixtures("known")
@@ -72,8 +72,8 @@ def test_the_page_has_a_place_for_every_table() -> None:
 
 def test_the_page_shows_what_was_measured_last_and_what_the_model_assumes() -> None:
     page = PAGE.read_text("utf-8")
-    if measured.FILE.exists():
-        assert filled(page, tables(measured.read())) == page
+    if costs_module.FILE.exists():
+        assert filled(page, tables(costs_module.read())) == page
     else:
         found = dict.fromkeys(tables(COSTS), NOT_MEASURED)
         assert filled(page, found | {"assumptions": tables(COSTS)["assumptions"]}) == page

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.scaling.costs import Work
-from benchmarks.scaling.fit import fit
+from benchmarks.scaling.costs import Work, fit
 
 AMOUNTS = [
     Work(sent=1000, sent_bytes=1e6, commits=10),

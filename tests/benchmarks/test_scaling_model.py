@@ -14,15 +14,16 @@ from benchmarks.scaling.capacity import (
     Demand,
     Limit,
     Machines,
+    Setup,
     TooMuch,
     busiest,
+    forecast,
     highest_rate,
     limits,
     needed,
     plan,
 )
 from benchmarks.scaling.costs import Pace, Work, trips
-from benchmarks.scaling.forecast import Setup, forecast
 from tests.benchmarks.scaling_costs import COSTS
 
 DEMAND = Demand(rate=6_000, size=1_000, destinations=12, fanout=1, producers=12, consumers=12, connections=24)

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from benchmarks.rig import OwnBroker
 from benchmarks.scenarios import __main__ as program
-from benchmarks.scenarios.findings import Finding, at_most
 from benchmarks.scenarios.progress import Progress
+from benchmarks.scenarios.scenario import Finding, at_most
 from quire.errors import BrokerUnreachable
 
 Run = Callable[..., Result]

@@ -2,10 +2,9 @@
 
 import pytest
 
-from benchmarks.takeover.commits import Commits, Note
-from benchmarks.takeover.proxy import is_commit
-from benchmarks.takeover.report import table
-from benchmarks.takeover.rounds import Outage, ends_well
+from benchmarks.takeover.pair import is_commit
+from benchmarks.takeover.rounds import Commits, Note, Outage, ends_well
+from benchmarks.takeover.run import table
 
 
 def history(*notes: tuple[int, int, str, int, int, str]) -> Commits:

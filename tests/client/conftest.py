@@ -31,7 +31,6 @@ def activemq_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def cluster_url(postgresql_server: PostgresqlServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of one of two brokers of a cluster."""
     with running_cluster(postgresql_server, tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.start("athens", "berlin")
         cluster.wait_until_even()

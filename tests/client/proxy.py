@@ -26,13 +26,11 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
         assert self._server is not None
         scheme = "tcp" if self._tls is None else "ssl"
         return f"{scheme}://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def drop(self) -> None:
-        """Cut all connections."""
         for writer in list(self._writers):
             writer.transport.abort()
 

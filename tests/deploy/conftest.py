@@ -20,14 +20,6 @@ START_SECONDS = 60.0
 
 
 def program(name: str) -> str:
-    """Where a program is.
-
-    Args:
-        name: its name.
-
-    Returns:
-        Its path; the test is skipped if there is none.
-    """
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
     if found is None:
         pytest.skip(f"{name} is not installed: scripts/setup-tests.sh installs it")
@@ -35,33 +27,20 @@ def program(name: str) -> str:
 
 
 def run(*command: str, cwd: Path = DEPLOY) -> str:
-    """Run a program that must end well.
-
-    Returns:
-        Everything it printed.
-    """
     ended = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout + ended.stderr
 
 
 class Prometheus:
-    """A Prometheus that runs.
-
-    Args:
-        url: where it answers.
-    """
-
     def __init__(self, url: str) -> None:
-        self._url = url
+        self._url = url  # where it answers
 
     def get(self, path: str, **query: str) -> Any:
-        """The data of an answer of its HTTP API."""
         with urllib.request.urlopen(f"{self._url}/api/v1/{path}?{urllib.parse.urlencode(query)}", timeout=10) as answer:
             return json.loads(answer.read())["data"]
 
     def is_up(self) -> bool:
-        """Whether it serves."""
         try:
             with urllib.request.urlopen(f"{self._url}/-/ready", timeout=5):
                 return True
@@ -69,12 +48,10 @@ class Prometheus:
             return False
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The result of a query."""
         found: list[dict[str, Any]] = self.get("query", query=expression)["result"]
         return found
 
     def firing(self) -> set[str]:
-        """The names of the alerts that fire."""
         return {alert["labels"]["alertname"] for alert in self.get("alerts")["alerts"] if alert["state"] == "firing"}
 
 
@@ -87,12 +64,10 @@ class Stomp:
         self.receive()
 
     def send(self, command: str, headers: dict[str, str], body: str = "") -> None:
-        """Send a frame."""
         lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
         self._socket.sendall(f"{command}\n{lines}\n{body}\0".encode())
 
     def receive(self) -> dict[str, str]:
-        """The headers of the next frame."""
         frame = b""
         while not frame.endswith(b"\0"):
             frame += self._socket.recv(1)
@@ -100,12 +75,10 @@ class Stomp:
         return dict(line.split(":", 1) for line in lines)
 
     def close(self) -> None:
-        """Disconnect."""
         self._socket.close()
 
 
 def wait_for(condition: Callable[[], object], what: str, seconds: float = START_SECONDS) -> None:
-    """Wait until something is so."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
@@ -114,7 +87,6 @@ def wait_for(condition: Callable[[], object], what: str, seconds: float = START_
 
 @pytest.fixture
 def start_prometheus(tmp_path: Path) -> Iterator[Callable[[Path], Prometheus]]:
-    """Starts Prometheus with a configuration; it is ended with the test."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start(config: Path) -> Prometheus:

@@ -21,27 +21,13 @@ _MISNAMED = {"bash", "console", "py", "shell"}
 
 @dataclass(frozen=True)
 class Example:
-    """One block that runs.
-
-    Attributes:
-        language: ``sh`` or ``python``.
-        line: where its code starts in the page.
-        code: the code.
-        output: what it must print; None if the page does not say.
-    """
-
-    language: str
-    line: int
+    language: str  # ``sh`` or ``python``
+    line: int  # where its code starts in the page
     code: str
-    output: str | None = None
+    output: str | None = None  # what it must print; None if the page does not say
 
 
 def find_examples(text: str) -> list[Example]:
-    """The examples of a page that run, in order.
-
-    Raises:
-        ValueError: a block is tagged in a way that would leave it out by mistake.
-    """
     found: list[Example] = []
     end_of_last = -1
     for block in _FENCE.finditer(text):
@@ -69,16 +55,6 @@ def _left_out(rest: str, line: int) -> bool:
 
 
 def run_example(example: Example, broker: RunningBroker, directory: Path) -> None:
-    """Run an example; it must end well and print what the page says.
-
-    Args:
-        example: what to run.
-        broker: the broker that listens.
-        directory: where to run it.
-
-    Raises:
-        AssertionError: it failed, or printed something else.
-    """
     code = re.sub(r"\b61613\b", str(broker.stomp_port), example.code)
     code = re.sub(r"\b8161\b", str(broker.http_port), code)
     shell = ["bash", "-euo", "pipefail", "-c"]

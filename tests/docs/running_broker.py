@@ -14,19 +14,12 @@ _START_SECONDS = 90
 
 @dataclass(frozen=True)
 class RunningBroker:
-    """Where a broker listens on the loopback address."""
-
     stomp_port: int
     http_port: int
 
 
 @contextmanager
 def running_broker(directory: Path) -> Iterator[RunningBroker]:
-    """Start a broker with its data in ``directory/data``; stop it at the end.
-
-    Raises:
-        AssertionError: it did not start, or did not stop well.
-    """
     log_path = directory / "broker.log"
     command = [str(Path(sys.executable).parent / "quire"), "broker", "start", "--data", "data"]
     command += ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0"]

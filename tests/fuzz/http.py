@@ -5,7 +5,6 @@ broker that moves a step at a time. No answer may be an error of the broker's, e
 afterwards the broker serves as before.
 """
 
-import argparse
 import asyncio
 import json
 from collections.abc import Iterator
@@ -18,9 +17,8 @@ from urllib.parse import quote
 
 import httpx
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.database import InMemoryExampleDatabase
 
 from quire.errors import ERRORS
 from quire.http.actions import Started
@@ -31,6 +29,7 @@ from quire.http.pull import MAX_WAIT
 from quire.store.base import Store, Sync
 from quire.store.urls import store_for_url
 from quire.testing.stepped import SteppedBroker
+from tests.fuzz.fuzzing import main
 from tests.fuzz.schema_values import WORDS, SchemaValues, anything
 from tests.unit.broker.harness import settings as broker_settings
 from tests.unit.http.conftest import Api
@@ -75,8 +74,6 @@ LIMITS = broker_settings(
 
 
 class Sent(NamedTuple):
-    """A request."""
-
     row: Endpoint
     path: str
     query: list[tuple[str, str]]
@@ -111,7 +108,6 @@ def _quoted(name: str) -> str:
 
 @st.composite
 def requests(draw: st.DrawFn) -> Sent:
-    """A request to any endpoint."""
     row = draw(st.sampled_from([row for row in ENDPOINTS if row.path not in LEFT_OUT]))
     make = SchemaValues(_document(), is_right=draw(st.booleans()))
     operation, path = _operation(row), row.path
@@ -167,12 +163,6 @@ def _check_content(row: Endpoint, content: bytes) -> None:
 
 
 class Fuzzed:
-    """A broker and its API.
-
-    Args:
-        store: closed.
-    """
-
     def __init__(self, store: Store | None) -> None:
         self.api = Api(SteppedBroker(LIMITS, store=store))
         self.login = {"authorization": f"Bearer {self.api.service.security.accounts.local_token}"}
@@ -182,11 +172,6 @@ class Fuzzed:
                 raise BadAnswer(f"{method} {path}: {answer.text}")
 
     def check(self, sent: Sent) -> None:
-        """Send a request, and hold its answer to what the API promises.
-
-        Raises:
-            BadAnswer: it does not.
-        """
         answer = asyncio.run(self._answer(sent))
         self.api.stepped.run()
         if self.api.stepped.broker.core.partial_bytes:
@@ -233,11 +218,6 @@ class Fuzzed:
             return None
 
     def check_health(self) -> None:
-        """See that the broker serves as before.
-
-        Raises:
-            BadAnswer: it does not.
-        """
         for path in ("/health", "/broker", "/queues", "/topics", "/durables", "/streams", "/groups", "/producers"):
             answer = self.api.call("GET", path, headers=self.login)
             if answer.status_code != 200:
@@ -256,11 +236,7 @@ def _raw(sent: Sent, url: httpx.URL) -> bytes:
 
 
 def check_all(requests: list[Sent], store: Store | None = None) -> None:
-    """Send requests one after the other to a new broker, and see that it serves as before.
-
-    Raises:
-        BadAnswer: an answer is not what the API promises, or the broker does not serve any more.
-    """
+    """Send requests one after the other to a new broker, and see that it serves as before."""
     fuzzed = Fuzzed(store)
     for sent in requests:
         fuzzed.check(sent)
@@ -270,7 +246,6 @@ def check_all(requests: list[Sent], store: Store | None = None) -> None:
 
 @contextmanager
 def sqlite() -> Iterator[Store]:
-    """A store whose numbers have an end."""
     with TemporaryDirectory() as directory:
         store = store_for_url(f"sqlite:///{Path(directory, 'store.sqlite')}", Sync.NEVER)
         store.open()
@@ -278,35 +253,14 @@ def sqlite() -> Iterator[Store]:
         store.close()
 
 
-def search(examples: int, *, is_random: bool) -> None:
-    """Look for a finding.
-
-    Args:
-        examples: how many brokers get up to 8 requests each.
-        is_random: whether each search is another one.
-    """
-
-    @settings(
-        max_examples=examples, deadline=None, database=InMemoryExampleDatabase() if is_random else None,
-        derandomize=not is_random, suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    @given(st.lists(requests(), min_size=1, max_size=8), st.integers(0, 3))
-    def sends(sequence: list[Sent], kind: int) -> None:
-        if kind:
-            check_all(sequence)
-        else:
-            with sqlite() as store:
-                check_all(sequence, store)
-
-    sends()
-
-
-def main() -> None:
-    """Search for the time given."""
-    parser = argparse.ArgumentParser(description="Fuzz the HTTP API.")
-    parser.add_argument("--seconds", type=int, default=60, help="how long to search")
-    search(parser.parse_args().seconds * EXAMPLES_A_SECOND, is_random=True)
+@given(st.lists(requests(), min_size=1, max_size=8), st.integers(0, 3))
+def search(sequence: list[Sent], kind: int) -> None:
+    if kind:
+        check_all(sequence)
+    else:
+        with sqlite() as store:
+            check_all(sequence, store)
 
 
 if __name__ == "__main__":
-    main()
+    main(search, EXAMPLES_A_SECOND)

@@ -4,18 +4,10 @@ The search is guided by coverage if atheris is installed, else driven by Hypothe
 of the frames of any bytes, ``check_link`` what must hold of a link whose other side says anything.
 """
 
-import argparse
-import inspect
 import itertools
-import sys
-import tempfile
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.database import InMemoryExampleDatabase
 
 from quire.cluster.link import Link
 from quire.cluster.link_frames import (
@@ -34,6 +26,7 @@ from quire.cluster.link_frames import (
 from quire.cluster.link_handshake import EntryHandshake, OwnerHandshake
 from quire.cluster.virtual_connection import FULL, WINDOW, VirtualConnection
 from quire.errors import QuireError
+from tests.fuzz.fuzzing import Guided, main
 
 EXAMPLES_A_SECOND = 150
 OPENING = Opening("stomp", "alice", ["operator"], "127.0.0.1:5", "stomp")
@@ -42,19 +35,10 @@ _SIZES = (0, 1, 3, 4, 5, 100, MAX_EARLY_PAYLOAD, MAX_EARLY_PAYLOAD + 1, MAX_PAYL
 
 
 class Side:
-    """One side of a link whose other side is the fuzzer: its port, its watcher, and the end of its virtual connections.
-
-    Args:
-        is_owner: whether the other side opens virtual connections; otherwise this one does.
-        opens: how many it opens.
-        acts: what is done with a virtual connection when something comes on it, over and over again.
-
-    Attributes:
-        error: why the link is over; None while it is not.
-    """
+    """One side of a link, of which the fuzzer is the other: its port, its watcher, the ends of its connections."""
 
     def __init__(self, *, is_owner: bool, acts: list[int], opens: int = 0) -> None:
-        self.error: QuireError | None = None
+        self.error: QuireError | None = None  # why the link is over; None while it is not
         self._acts = itertools.cycle(acts or [0])
         self._times_ended: dict[VirtualConnection, int] = {}
         if is_owner:
@@ -84,7 +68,6 @@ class Side:
             pass
 
     def receive(self, data: bytes) -> None:
-        """Have something come, and look at what is held then."""
         self.link.receive(data)
         if self.error is None:
             assert self.link._decoder.buffered < HEAD.size + MAX_PAYLOAD, "a link keeps more than a frame"
@@ -94,7 +77,6 @@ class Side:
         assert all(times <= 1 for times in self._times_ended.values()), "a virtual connection ends twice"
 
     def check_output(self) -> None:
-        """What it says are frames that its other side can read."""
         decoder = LinkDecoder()
         decoder.most = MAX_PAYLOAD
         for _ in range(100):
@@ -110,7 +92,6 @@ class Side:
         connection.end = _End(self, connection)
 
     def came(self, connection: VirtualConnection, size: int) -> None:
-        """So many bytes have come on a virtual connection."""
         act = next(self._acts) % 6
         if act == 1:
             connection.taken(connection.unread)
@@ -124,7 +105,6 @@ class Side:
             self.link.take_output()
 
     def ended(self, connection: VirtualConnection) -> None:
-        """A virtual connection has ended."""
         assert connection.is_closed, "what has ended is not closed"
         assert not connection.waiting, "what has ended waits to be sent"
         self._times_ended[connection] += 1
@@ -155,16 +135,7 @@ def frames_of(decoder: LinkDecoder, data: bytes) -> list[LinkFrame]:
 
 
 def check_decoder(stream: bytes, sizes: list[int], most: int = MAX_PAYLOAD) -> None:
-    """The frames of a stream do not depend on how it is cut, and are what was sent.
-
-    Args:
-        stream: what the other side sends.
-        sizes: the sizes of the chunks it comes in, over and over again.
-        most: the largest payload.
-
-    Raises:
-        AssertionError: a promise is broken.
-    """
+    """The frames of a stream do not depend on how it is cut, and are what was sent."""
     whole, pieces = LinkDecoder(), LinkDecoder()
     whole.most = pieces.most = most
     found: list[LinkFrame] = []
@@ -191,18 +162,7 @@ def check_decoder(stream: bytes, sizes: list[int], most: int = MAX_PAYLOAD) -> N
 
 
 def check_link(stream: bytes, sizes: list[int], acts: list[int], *, is_owner: bool, is_known: bool) -> None:
-    """Whatever comes, the link goes on or ends with an error, and what it holds is bounded.
-
-    Args:
-        stream: what the other side sends.
-        sizes: the sizes of the chunks it comes in, over and over again.
-        acts: what is done with a virtual connection when something comes on it.
-        is_owner: which side the link is.
-        is_known: whether the other side has shown that it is of the cluster.
-
-    Raises:
-        AssertionError: a promise is broken.
-    """
+    """Whatever comes, the link goes on or ends with an error, and what it holds is bounded."""
     side = Side(is_owner=is_owner, acts=acts, opens=0 if is_owner else 2)
     if is_known:
         _introduce(side, is_owner=is_owner)
@@ -219,7 +179,6 @@ def check_link(stream: bytes, sizes: list[int], acts: list[int], *, is_owner: bo
 
 
 def _introduce(side: Side, *, is_owner: bool) -> None:
-    """Have both sides of a link known."""
     other = Side(is_owner=not is_owner, acts=[])
     for _ in range(3):
         for one, another in ((side, other), (other, side)):
@@ -230,7 +189,6 @@ def _introduce(side: Side, *, is_owner: bool) -> None:
 
 
 def check_bytes(data: bytes) -> None:
-    """Take the first octets of the data for the choices, the rest for the stream, and check it."""
     choice, *choices = data[:5].ljust(5, b"\0")
     sizes, acts = [size % 64 for size in choices[:2]], choices[2:]
     check_decoder(data[5:], sizes, MAX_PAYLOAD if choice & 4 else MAX_EARLY_PAYLOAD)
@@ -239,7 +197,6 @@ def check_bytes(data: bytes) -> None:
 
 @st.composite
 def frames(draw: st.DrawFn) -> bytes:
-    """Any frame, mostly one that may come."""
     kind, id = draw(st.sampled_from(Kind)), draw(st.sampled_from([0, 1, 1, 2, 2, 3, 4, 2**32 - 1]))
     if draw(st.integers(0, 9)) == 0:
         return encode(kind, id, draw(st.binary(max_size=50)))
@@ -252,52 +209,20 @@ def frames(draw: st.DrawFn) -> bytes:
     return encode(kind, id, b"x" * draw(st.sampled_from(_SIZES)) if kind is Kind.DATA else b"")
 
 
-def _fuzz_with_hypothesis(seconds: int) -> None:
-    octets = st.lists(st.integers(0, 255), max_size=8)
-
-    @settings(max_examples=seconds * EXAMPLES_A_SECOND, deadline=None, database=InMemoryExampleDatabase())
-    @given(st.lists(frames(), max_size=12), octets, octets, st.booleans(), st.booleans(), st.binary(max_size=60))
-    def search(
-        sent: list[bytes], sizes: list[int], acts: list[int], is_owner: bool, is_known: bool, data: bytes
-    ) -> None:  # fmt: skip
-        stream = b"".join(sent)
-        sizes = [size * size for size in sizes] or [len(stream)]
-        check_decoder(stream, sizes)
-        check_link(stream, sizes, acts, is_owner=is_owner, is_known=is_known)
-        check_bytes(data)
-
-    search()
+octets = st.lists(st.integers(0, 255), max_size=8)
 
 
-def _fuzz_with_atheris(seconds: int) -> None:
-    atheris = import_module("atheris")
-    for kind in (LinkDecoder, Link, VirtualConnection):
-        for name, function in list(vars(kind).items()):
-            if inspect.isfunction(function):
-                setattr(kind, name, atheris.instrument_func(function))
-    with tempfile.TemporaryDirectory() as directory:
-        corpus = Path(directory, "corpus")
-        corpus.mkdir()
-        said = [encode_struct(Kind.OPEN, 1, OPENING), encode(Kind.DATA, 1, b"x" * 20), encode_credit(1, 100)]
-        said += [encode_struct(Kind.CLOSE, 1, Closing()), encode(Kind.BEAT)]
-        for number, choice in enumerate((2, 3, 6, 7)):
-            (corpus / f"{number}").write_bytes(bytes([choice, 5, 40, 1, 2]) + b"".join(said))
-        limits = [f"-max_total_time={seconds}", "-error_exitcode=1", "-max_len=600", f"-artifact_prefix={directory}/"]
-        atheris.Setup([sys.argv[0], *limits, str(corpus)], check_bytes)
-        atheris.Fuzz()
-
-
-def main() -> None:
-    """Search for the time given."""
-    parser = argparse.ArgumentParser(description="Fuzz links between processes.")
-    parser.add_argument("--seconds", type=int, default=60, help="how long to search")
-    seconds = parser.parse_args().seconds
-    if find_spec("atheris"):
-        _fuzz_with_atheris(seconds)
-    else:
-        print("atheris is not installed: searching with Hypothesis", flush=True)
-        _fuzz_with_hypothesis(seconds)
+@given(st.lists(frames(), max_size=12), octets, octets, st.booleans(), st.booleans(), st.binary(max_size=60))
+def search(sent: list[bytes], sizes: list[int], acts: list[int], is_owner: bool, is_known: bool, data: bytes) -> None:
+    stream = b"".join(sent)
+    sizes = [size * size for size in sizes] or [len(stream)]
+    check_decoder(stream, sizes)
+    check_link(stream, sizes, acts, is_owner=is_owner, is_known=is_known)
+    check_bytes(data)
 
 
 if __name__ == "__main__":
-    main()
+    said = [encode_struct(Kind.OPEN, 1, OPENING), encode(Kind.DATA, 1, b"x" * 20), encode_credit(1, 100)]
+    said += [encode_struct(Kind.CLOSE, 1, Closing()), encode(Kind.BEAT)]
+    corpus = [bytes([choice, 5, 40, 1, 2]) + b"".join(said) for choice in (2, 3, 6, 7)]
+    main(search, EXAMPLES_A_SECOND, Guided(check_bytes, [LinkDecoder, Link, VirtualConnection], corpus))

@@ -4,21 +4,13 @@ The search is guided by coverage if atheris is installed, else driven by Hypothe
 bytes; ``structures`` makes any structure of any version, and the property tests use it too.
 """
 
-import argparse
 import contextlib
-import inspect
 import itertools
-import sys
-import tempfile
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from random import Random
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.database import InMemoryExampleDatabase
 
 from quire.errors import QuireError
 from quire.protocols.openwire.codec import BATCH, Decoder, Encoder
@@ -38,6 +30,7 @@ from quire.protocols.openwire.structures import (
     type_ids,
     wire_fields,
 )
+from tests.fuzz.fuzzing import Guided, main
 
 EXAMPLES_A_SECOND = 200
 # A frame without its size that has this many octets may still come octet by octet.
@@ -61,7 +54,6 @@ def structure_of(kind: type[Structure], version: int, random: Random, stack_trac
 
 
 def value_of(field: WireField, version: int, random: Random, stack_traces: bool, depth: int) -> Any:
-    """A random value of a field."""
     if field.nullable and random.random() < 0.4:
         return None
     match field.kind:
@@ -106,7 +98,6 @@ def throwable_of(random: Random, stack_traces: bool, depth: int) -> Throwable:
 
 @st.composite
 def formats(draw: st.DrawFn) -> WireFormat:
-    """Any format of frames."""
     return WireFormat(
         version=draw(st.sampled_from(VERSIONS)),
         tight=draw(st.booleans()),
@@ -118,7 +109,6 @@ def formats(draw: st.DrawFn) -> WireFormat:
 
 @st.composite
 def commands(draw: st.DrawFn, format: WireFormat) -> Any:
-    """Any command that a format can say."""
     kind = draw(st.sampled_from([kind for kind in COMMANDS if format.version >= kind.SINCE]))
     random = Random(draw(st.integers(0, 2**32)))
     return structure_of(kind, format.version, random, format.stack_traces)
@@ -131,7 +121,6 @@ def encoded(format: WireFormat, sent: list[Any]) -> bytes:
 
 
 def decode(decoder: Decoder, data: bytes) -> list[Command]:
-    """Everything that is whole with some octets; what is wrong with them is left to ``fault_of``."""
     decoder.receive(data)
     found: list[Command] = []
     with contextlib.suppress(QuireError):
@@ -152,16 +141,6 @@ def fault_of(decoder: Decoder) -> QuireError | None:
 
 
 def check(stream: bytes, sizes: list[int], format: WireFormat) -> None:
-    """Hold a stream to what the decoder promises for any bytes.
-
-    Args:
-        stream: what the peer sends.
-        sizes: the sizes of the chunks it comes in, over and over again.
-        format: of all its frames.
-
-    Raises:
-        AssertionError: a promise is broken.
-    """
     whole, pieces = Decoder(LIMIT), Decoder(LIMIT)
     whole.use(format)
     pieces.use(format)
@@ -209,7 +188,6 @@ def check_values(data: bytes) -> None:
 
 
 def check_bytes(data: bytes) -> None:
-    """Take the first five octets of the data for the choices, the rest for the stream, and check it."""
     choice, version, *sizes = data[:5].ljust(2, b"\0")
     format = WireFormat(
         version=VERSIONS[version % len(VERSIONS)],
@@ -234,45 +212,14 @@ def broken(draw: st.DrawFn) -> tuple[bytes, WireFormat]:
     return bytes(stream), format
 
 
-def _fuzz_with_hypothesis(seconds: int) -> None:
-    @settings(max_examples=seconds * EXAMPLES_A_SECOND, deadline=None, database=InMemoryExampleDatabase())
-    @given(broken(), st.lists(st.integers(1, 40), max_size=4), st.binary(max_size=60))
-    def search(case: tuple[bytes, WireFormat], sizes: list[int], data: bytes) -> None:
-        stream, format = case
-        check(stream, sizes, format)
-        check_values(stream)
-        check_bytes(data)
-
-    search()
-
-
-def _fuzz_with_atheris(seconds: int) -> None:
-    atheris = import_module("atheris")
-    for name, function in list(vars(Decoder).items()):
-        if inspect.isfunction(function):
-            setattr(Decoder, name, atheris.instrument_func(function))
-    with tempfile.TemporaryDirectory() as directory:
-        corpus = Path(directory, "corpus")
-        corpus.mkdir()
-        for number, kind in enumerate(COMMANDS):
-            frame = encoded(WireFormat(), [kind()])
-            (corpus / f"{number}").write_bytes(bytes([0, 11, 5, 1, 40]) + frame)
-        limits = [f"-max_total_time={seconds}", "-error_exitcode=1", "-max_len=600", f"-artifact_prefix={directory}/"]
-        atheris.Setup([sys.argv[0], *limits, str(corpus)], check_bytes)
-        atheris.Fuzz()
-
-
-def main() -> None:
-    """Search for the time given."""
-    parser = argparse.ArgumentParser(description="Fuzz the OpenWire decoder.")
-    parser.add_argument("--seconds", type=int, default=60, help="how long to search")
-    seconds = parser.parse_args().seconds
-    if find_spec("atheris"):
-        _fuzz_with_atheris(seconds)
-    else:
-        print("atheris is not installed: searching with Hypothesis", flush=True)
-        _fuzz_with_hypothesis(seconds)
+@given(broken(), st.lists(st.integers(1, 40), max_size=4), st.binary(max_size=60))
+def search(case: tuple[bytes, WireFormat], sizes: list[int], data: bytes) -> None:
+    stream, format = case
+    check(stream, sizes, format)
+    check_values(stream)
+    check_bytes(data)
 
 
 if __name__ == "__main__":
-    main()
+    corpus = [bytes([0, 11, 5, 1, 40]) + encoded(WireFormat(), [kind()]) for kind in COMMANDS]
+    main(search, EXAMPLES_A_SECOND, Guided(check_bytes, [Decoder], corpus))

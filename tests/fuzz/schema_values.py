@@ -33,19 +33,13 @@ anything: Values = st.recursive(
 
 
 class SchemaValues:
-    """Makes values for the schemas of a document.
-
-    Args:
-        document: what references are into.
-        is_right: whether all values are as the schemas say; else one of ten, at any place in them, is anything.
-    """
+    """Makes values for the schemas of a document."""
 
     def __init__(self, document: dict[str, Any], *, is_right: bool) -> None:
         self._schemas = document["components"]["schemas"]
         self._is_right = is_right
 
     def of(self, schema: dict[str, Any]) -> Values:
-        """Values for a schema."""
         allowed = self._allowed(schema)
         if self._is_right:
             return allowed

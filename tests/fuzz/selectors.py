@@ -3,16 +3,14 @@
 Any text is a selector or an ``InvalidSelector``. One that is taken can be asked about any message, in a bounded time.
 """
 
-import argparse
-
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.database import InMemoryExampleDatabase
 
 from quire.clock import SystemClock
 from quire.errors import InvalidSelector
 from quire.message import Message, header_lines
 from quire.selectors import Selector
+from tests.fuzz.fuzzing import main
 
 EXAMPLES_A_SECOND = 200
 
@@ -28,7 +26,6 @@ WORDS = [
 
 
 def expressions() -> st.SearchStrategy[str]:
-    """What mostly is a selector."""
     header = st.sampled_from(["a", "b", "JMSPriority", "JMSTimestamp", "JMSType", '"a b"'])
     number = st.integers().map(str) | st.floats(allow_nan=False, allow_infinity=False).map(str)
     pattern = st.text("a%_\\'", max_size=40) | st.sampled_from(["%" + "_" * 480 + "b%", "%" + "a" * 498 + "b"])
@@ -67,7 +64,6 @@ def texts() -> st.SearchStrategy[str]:
 
 
 def messages() -> st.SearchStrategy[Message]:
-    """Messages with odd headers, short and long."""
     value = st.text(max_size=20) | st.sampled_from(["a" * 10_000, "9" * 5000, "-1", "1e999", "NaN", "true", "0x1"])
     types = st.sampled_from(["", "a=int", "b=double,a=boolean", "a%20b=long,JMSXGroupSeq=int", "=,,%ff=float,a"])
     headers = st.dictionaries(st.sampled_from(["a", "b", "a b", "type", "priority", "JMSXGroupSeq"]), value)
@@ -78,14 +74,6 @@ def messages() -> st.SearchStrategy[Message]:
 
 
 def check(text: str, message: Message) -> bool:
-    """Hold a text to what selectors promise.
-
-    Returns:
-        Whether it is a selector.
-
-    Raises:
-        AssertionError: it takes too long to be asked.
-    """
     try:
         selector = Selector(text)
     except InvalidSelector:
@@ -99,26 +87,10 @@ def check(text: str, message: Message) -> bool:
     return True
 
 
-def search(examples: int, *, is_random: bool) -> None:
-    """Look for a finding."""
-
-    @settings(
-        max_examples=examples, deadline=None, database=InMemoryExampleDatabase() if is_random else None,
-        derandomize=not is_random, suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    @given(texts(), messages())
-    def ask(text: str, message: Message) -> None:
-        check(text, message)
-
-    ask()
-
-
-def main() -> None:
-    """Search for the time given."""
-    parser = argparse.ArgumentParser(description="Fuzz selectors.")
-    parser.add_argument("--seconds", type=int, default=60, help="how long to search")
-    search(parser.parse_args().seconds * EXAMPLES_A_SECOND, is_random=True)
+@given(texts(), messages())
+def search(text: str, message: Message) -> None:
+    check(text, message)
 
 
 if __name__ == "__main__":
-    main()
+    main(search, EXAMPLES_A_SECOND)

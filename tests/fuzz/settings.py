@@ -4,20 +4,18 @@ Whatever a file, the environment and the flags have, they are settings, or an er
 that are taken can be explained, written, and read back as they were.
 """
 
-import argparse
 import json
 import tomllib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.database import InMemoryExampleDatabase
 
 from quire.errors import InsecureAddress, InvalidSettings
 from quire.settings import KEYS, Settings, explain, load
+from tests.fuzz.fuzzing import main
 
 EXAMPLES_A_SECOND = 100
 
@@ -109,14 +107,7 @@ flags = st.dictionaries(st.sampled_from(NAMES), scalars | st.none(), max_size=3)
 
 
 def check(file: Path, environment: dict[str, str], given: dict[str, object]) -> bool:
-    """Hold settings to what is promised of them.
-
-    Returns:
-        Whether they are taken.
-
-    Raises:
-        AssertionError: what was taken does not read back.
-    """
+    """Hold settings to what is promised of them."""
     try:
         found = load(file, environment, given)
     except (InvalidSettings, InsecureAddress) as error:
@@ -136,29 +127,13 @@ def _read(file: Path) -> object:
     return tomllib.loads(file.read_text(encoding="utf-8"))["x"]
 
 
-def search(examples: int, *, is_random: bool) -> None:
-    """Look for a finding."""
+@given(documents(), environments, flags)
+def search(document: bytes, environment: dict[str, str], chosen: dict[str, object]) -> None:
     with TemporaryDirectory() as directory:
         file = Path(directory, "quire.toml")
-
-        @hypothesis_settings(
-            max_examples=examples, deadline=None, database=InMemoryExampleDatabase() if is_random else None,
-            derandomize=not is_random, suppress_health_check=list(HealthCheck),
-        )  # fmt: skip
-        @given(documents(), environments, flags)
-        def read(document: bytes, environment: dict[str, str], chosen: dict[str, object]) -> None:
-            file.write_bytes(document)
-            check(file, environment, chosen)
-
-        read()
-
-
-def main() -> None:
-    """Search for the time given."""
-    parser = argparse.ArgumentParser(description="Fuzz the settings.")
-    parser.add_argument("--seconds", type=int, default=60, help="how long to search")
-    search(parser.parse_args().seconds * EXAMPLES_A_SECOND, is_random=True)
+        file.write_bytes(document)
+        check(file, environment, chosen)
 
 
 if __name__ == "__main__":
-    main()
+    main(search, EXAMPLES_A_SECOND)

@@ -4,20 +4,12 @@ The search is guided by coverage if atheris is installed, else driven by Hypothe
 bytes; the property tests use it too.
 """
 
-import argparse
 import contextlib
-import inspect
 import itertools
-import sys
-import tempfile
 from collections.abc import Iterable
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.database import InMemoryExampleDatabase
 
 from quire.errors import QuireError
 from quire.protocols.stomp.decoder import BATCH, Decoder, Event, Limits
@@ -30,6 +22,7 @@ from quire.protocols.stomp.frames import (
     Version,
     encode_frame,
 )
+from tests.fuzz.fuzzing import Guided, main
 
 LIMITS = (Limits(max_headers=4, max_line=40, max_body=60), Limits(max_headers=20, max_line=200, max_body=500))
 EXAMPLES_A_SECOND = 500
@@ -46,7 +39,6 @@ Frame = tuple[bytes, tuple[tuple[str, str], ...], bytes | None, bytes]
 
 
 def decode(decoder: Decoder, data: bytes) -> list[Event]:
-    """Everything that is whole with some octets; what is wrong with them is left to ``fault_of``."""
     decoder.receive(data)
     events: list[Event] = []
     with contextlib.suppress(QuireError):
@@ -79,18 +71,6 @@ def frames_of(events: Iterable[Event]) -> list[Frame]:
 def check(
     stream: bytes, sizes: list[int], limits: Limits, version: Version, commands: frozenset[bytes] = CLIENT_COMMANDS
 ) -> None:
-    """Hold a stream to what the decoder promises for any bytes.
-
-    Args:
-        stream: what the peer sends.
-        sizes: the sizes of the chunks it comes in, over and over again.
-        limits: of both decoders.
-        version: of both decoders at first.
-        commands: of both decoders.
-
-    Raises:
-        AssertionError: a promise is broken.
-    """
     whole, pieces = Decoder(limits, commands), Decoder(limits, commands)
     whole.version = pieces.version = version
     expected = frames_of(decode(whole, stream))
@@ -134,7 +114,6 @@ def check_again(frames: list[Frame], version: Version) -> None:
 
 
 def check_bytes(data: bytes) -> None:
-    """Take the first four octets of the data for the choices, the rest for the stream, and check it."""
     choice, *sizes = data[:4] or b"\0"
     commands = SERVER_COMMANDS if choice & 1 else CLIENT_COMMANDS
     check(data[4:], [size % 64 for size in sizes], LIMITS[choice >> 1 & 1], list(Version)[(choice >> 2) % 3], commands)
@@ -145,43 +124,11 @@ def streams() -> st.SearchStrategy[bytes]:
     return st.lists(st.sampled_from(PARTS) | st.binary(max_size=8), max_size=30).map(b"".join)
 
 
-def _fuzz_with_hypothesis(seconds: int) -> None:
-    @settings(max_examples=seconds * EXAMPLES_A_SECOND, deadline=None, database=InMemoryExampleDatabase())
-    @given(st.binary(min_size=4, max_size=4), streams())
-    def search(choices: bytes, stream: bytes) -> None:
-        check_bytes(choices + stream)
-
-    search()
-
-
-def _fuzz_with_atheris(seconds: int) -> None:
-    atheris = import_module("atheris")
-    for name, function in list(vars(Decoder).items()):
-        if inspect.isfunction(function):
-            setattr(Decoder, name, atheris.instrument_func(function))
-    with tempfile.TemporaryDirectory() as directory:
-        words = Path(directory, "words")
-        words.write_text("".join('"' + "".join(map(r"\x{:02x}".format, part)) + '"\n' for part in PARTS))
-        corpus = Path(directory, "corpus")
-        corpus.mkdir()
-        for number, choice in enumerate(range(12)):
-            (corpus / f"{number}").write_bytes(bytes([choice, 5, 1, 40]) + b"".join(PARTS[number:]))
-        limits = [f"-max_total_time={seconds}", "-error_exitcode=1", "-max_len=600", f"-artifact_prefix={directory}/"]
-        atheris.Setup([sys.argv[0], *limits, f"-dict={words}", str(corpus)], check_bytes)
-        atheris.Fuzz()
-
-
-def main() -> None:
-    """Search for the time given."""
-    parser = argparse.ArgumentParser(description="Fuzz the STOMP decoder.")
-    parser.add_argument("--seconds", type=int, default=60, help="how long to search")
-    seconds = parser.parse_args().seconds
-    if find_spec("atheris"):
-        _fuzz_with_atheris(seconds)
-    else:
-        print("atheris is not installed: searching with Hypothesis", flush=True)
-        _fuzz_with_hypothesis(seconds)
+@given(st.binary(min_size=4, max_size=4), streams())
+def search(choices: bytes, stream: bytes) -> None:
+    check_bytes(choices + stream)
 
 
 if __name__ == "__main__":
-    main()
+    corpus = [bytes([choice, 5, 1, 40]) + b"".join(PARTS[choice:]) for choice in range(12)]
+    main(search, EXAMPLES_A_SECOND, Guided(check_bytes, [Decoder], corpus, PARTS))

@@ -4,20 +4,12 @@ The search is guided by coverage if atheris is installed, else driven by Hypothe
 of any bytes: how they are cut does not matter, what is kept is bounded, and what is read can be written again.
 """
 
-import argparse
-import inspect
 import itertools
-import sys
-import tempfile
 from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.database import InMemoryExampleDatabase
 
 from quire.broker.routing.addresses import Address
 from quire.cluster import verb_frames as verbs
@@ -26,6 +18,7 @@ from quire.destination import DestinationKind
 from quire.errors import QuireError
 from quire.message import Message
 from quire.sessions.base import ACCEPTED, Opening, Step, SubscribeSpec
+from tests.fuzz.fuzzing import Guided, main
 
 EXAMPLES_A_SECOND = 150
 
@@ -41,21 +34,12 @@ BODIES: dict[Kind, type] = {
 
 
 def frames_of(decoder: VerbDecoder, data: bytes) -> list[VerbFrame]:
-    """The whole frames with some more bytes."""
     decoder.receive(data)
     return decoder.frames()
 
 
 def check_stream(stream: bytes, sizes: list[int]) -> None:
-    """The frames of a stream do not depend on how it is cut, and what they say can be said again.
-
-    Args:
-        stream: what the other side sends.
-        sizes: the sizes of the chunks it comes in, over and over again.
-
-    Raises:
-        AssertionError: a promise is broken.
-    """
+    """The frames of a stream do not depend on how it is cut, and what they say can be said again."""
     whole, pieces = VerbDecoder(), VerbDecoder()
     faults: list[type[QuireError] | None] = [None, None]
     expected: list[VerbFrame] | None = None
@@ -81,11 +65,7 @@ def check_stream(stream: bytes, sizes: list[int]) -> None:
 
 
 def check_frame(frame: VerbFrame) -> None:
-    """A frame is refused, or says what can be written and read again as the same.
-
-    Raises:
-        AssertionError: a promise is broken.
-    """
+    """A frame is refused, or says what can be written and read again as the same."""
     try:
         said = _said(frame)
     except QuireError:
@@ -146,13 +126,11 @@ def _written(frame: VerbFrame, said: Any) -> bytes:
 
 
 def check_bytes(data: bytes) -> None:
-    """Take the first octets of the data for the choices, the rest for the stream, and check it."""
     sizes = [size % 64 for size in data[:2].ljust(2, b"\0")]
     check_stream(data[2:], sizes)
 
 
 def examples() -> list[bytes]:
-    """Frames of most kinds."""
     run = Run(b"ltx", "producer")
     run.contents, run.numbers, run.asked, run.ask = [b"message-id:1\n\nabc"] * 3, [1, 2, 3], [0, 2], 7
     run.expirations, run.priorities, run.transient = [1, 2, 3], [4, 5, 6], {1}
@@ -186,44 +164,12 @@ def frames(draw: st.DrawFn) -> bytes:
     return bytes(frame)
 
 
-def _fuzz_with_hypothesis(seconds: int) -> None:
-    octets = st.lists(st.integers(0, 255), max_size=8)
-
-    @settings(max_examples=seconds * EXAMPLES_A_SECOND, deadline=None, database=InMemoryExampleDatabase())
-    @given(st.lists(frames(), max_size=6), octets, st.binary(max_size=60))
-    def search(sent: list[bytes], sizes: list[int], data: bytes) -> None:
-        check_stream(b"".join(sent), sizes)
-        check_bytes(data)
-
-    search()
-
-
-def _fuzz_with_atheris(seconds: int) -> None:
-    atheris = import_module("atheris")
-    for name, function in list(vars(verbs).items()):
-        if inspect.isfunction(function) and function.__module__ == verbs.__name__:
-            setattr(verbs, name, atheris.instrument_func(function))
-    with tempfile.TemporaryDirectory() as directory:
-        corpus = Path(directory, "corpus")
-        corpus.mkdir()
-        for number, example in enumerate(examples()):
-            (corpus / f"{number}").write_bytes(bytes([5, 40]) + example)
-        limits = [f"-max_total_time={seconds}", "-error_exitcode=1", "-max_len=600", f"-artifact_prefix={directory}/"]
-        atheris.Setup([sys.argv[0], *limits, str(corpus)], check_bytes)
-        atheris.Fuzz()
-
-
-def main() -> None:
-    """Search for the time given."""
-    parser = argparse.ArgumentParser(description="Fuzz the verbs between shards.")
-    parser.add_argument("--seconds", type=int, default=60, help="how long to search")
-    seconds = parser.parse_args().seconds
-    if find_spec("atheris"):
-        _fuzz_with_atheris(seconds)
-    else:
-        print("atheris is not installed: searching with Hypothesis", flush=True)
-        _fuzz_with_hypothesis(seconds)
+@given(st.lists(frames(), max_size=6), st.lists(st.integers(0, 255), max_size=8), st.binary(max_size=60))
+def search(sent: list[bytes], sizes: list[int], data: bytes) -> None:
+    check_stream(b"".join(sent), sizes)
+    check_bytes(data)
 
 
 if __name__ == "__main__":
-    main()
+    corpus = [bytes([5, 40]) + example for example in examples()]
+    main(search, EXAMPLES_A_SECOND, Guided(check_bytes, [verbs], corpus))

@@ -17,15 +17,10 @@ JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx512m"]
 
 
 class Broker(Protocol):
-    """A broker in a process of its own, on one port and one store for all its starts.
+    """A broker in a process of its own, on one port and one store for all its starts."""
 
-    Attributes:
-        kind: as the scenarios name it.
-        address: HOST:PORT of its OpenWire listener; those of a cluster with commas between them.
-    """
-
-    kind: str
-    address: str
+    kind: str  # as the scenarios name it
+    address: str  # HOST:PORT of its OpenWire listener; those of a cluster with commas between them
 
     @property
     def running(self) -> bool:
@@ -42,11 +37,7 @@ class Broker(Protocol):
 
 
 class Quire:
-    """A Quire broker.
-
-    Args:
-        directory: for its data and its log.
-    """
+    """A Quire broker."""
 
     def __init__(self, directory: Path) -> None:
         self.kind = "quire"
@@ -71,12 +62,7 @@ class Quire:
 
 
 class QuireCluster:
-    """Two Quire brokers as one, with the database that they share. All are killed, stopped and started together.
-
-    Args:
-        server: has the database.
-        directory: for their data and their logs.
-    """
+    """Two Quire brokers as one, with the database that they share. All are killed, stopped and started together."""
 
     def __init__(self, server: PostgresqlServer, directory: Path) -> None:
         self.kind = "quire"
@@ -112,21 +98,13 @@ class QuireCluster:
 
 
 class ActiveMq:
-    """An ActiveMQ broker.
-
-    Args:
-        directory: for its data and its log.
-        line: 5 or 6.
-
-    Raises:
-        NoJavaTools: it cannot be had here.
-    """
+    """An ActiveMQ broker."""
 
     def __init__(self, directory: Path, line: int) -> None:
         self.kind = f"activemq{line}"
         self.address = _free_address()
         self._class_path = class_path(f"broker{line}", "peer")
-        self._directory = directory
+        self._directory = directory  # for its data and its log
         self._process: subprocess.Popen[str] | None = None
 
     @property

@@ -46,7 +46,6 @@ def class_path(pom: str, sources: str) -> str:
 
 
 def require_tools() -> None:
-    """Raise NoJavaTools unless there are a new enough JDK and Maven."""
     for program in ("java", "javac", "mvn"):
         if not shutil.which(program):
             raise NoJavaTools(f"{program} is not installed: scripts/setup-tests.sh installs it where that is possible")
@@ -57,11 +56,6 @@ def require_tools() -> None:
 
 
 def jars_of(pom: Path) -> Path:
-    """A directory with the jars that a pom names; Maven gets them unless it has done so before.
-
-    Raises:
-        NoJavaTools: Maven cannot get them.
-    """
     jars = BUILD / f"jars-{pom.parent.name}-{_hash(pom.read_text())}"
     with _maven_turn():
         if jars.exists():

@@ -15,37 +15,21 @@ _SCENARIO = re.compile(r"@Scenario(?:\((?:[^()\"]|\"[^\"]*\")*\))?\s+void (\w+)\
 
 
 def scenario_names() -> list[str]:
-    """All scenarios in the sources, as CLASS.METHOD."""
     sources = sorted((HERE / "java").glob("*.java"))
     return [f"{path.stem}.{name}" for path in sources for name in _SCENARIO.findall(path.read_text())]
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a scenario went.
-
-    Attributes:
-        result: passed, skipped or failure.
-        text: the reason, or the stack.
-    """
-
-    result: str
-    text: str
+    result: str  # passed, skipped or failure
+    text: str  # the reason, or the stack
 
 
 class JavaClient:
-    """A Java machine that runs while it is used as a context.
-
-    Args:
-        line: of the client, 5 or 6.
-        broker: where it connects to, running.
-
-    Raises:
-        NoJavaTools: there is no Java here.
-    """
+    """A Java machine that runs while it is used as a context."""
 
     def __init__(self, line: int, broker: Broker) -> None:
-        self._broker = broker
+        self._broker = broker  # where it connects to, running
         command = [*JAVA, "-cp", class_path(f"client{line}", "java"), "Interop", broker.kind, broker.address]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -71,7 +55,6 @@ class JavaClient:
         return self._process.stdout
 
     def run(self, scenario: str) -> Result:
-        """Run a scenario, and do with the broker what it asks for."""
         if not self._broker.running:  # an earlier scenario has failed while the broker was away
             self._broker.kill()
             self._broker.start()

@@ -24,55 +24,28 @@ _FAILOVER = "?initialReconnectDelay=20&useExponentialBackOff=false"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the clients of one mode know at the end; more than their counts is in ``LoadLedger.java``.
+    """What the clients of one mode know at the end; more than their counts is in ``LoadLedger.java``."""
 
-    Attributes:
-        confirmed: messages that the broker confirmed.
-        received: different messages that arrived.
-        lost: confirmed messages that did not arrive, or only in transactions that were rolled back.
-        doubled: messages that came again and must not.
-        disorder: messages that came to a consumer after a later one of their producer.
-        torn: transactions of which only a part arrived.
-        redelivered: deliveries with the flag.
-        doubtful_sends: messages whose send or commit failed.
-        doubtful_receives: messages of which it is not known whether the commit that acknowledged them was done.
-        errors: why sends and commits failed, for people.
-        examples: of what is wrong, for people.
-    """
-
-    confirmed: int
-    received: int
-    lost: int
-    doubled: int
-    disorder: int
-    torn: int
-    redelivered: int
-    doubtful_sends: int
-    doubtful_receives: int
-    errors: list[str]
-    examples: list[str]
+    confirmed: int  # messages that the broker confirmed
+    received: int  # different messages that arrived
+    lost: int  # confirmed messages that did not arrive, or only in transactions that were rolled back
+    doubled: int  # messages that came again and must not
+    disorder: int  # messages that came to a consumer after a later one of their producer
+    torn: int  # transactions of which only a part arrived
+    redelivered: int  # deliveries with the flag
+    doubtful_sends: int  # messages whose send or commit failed
+    doubtful_receives: int  # messages of which it is not known whether the commit that acknowledged them was done
+    errors: list[str]  # why sends and commits failed, for people
+    examples: list[str]  # of what is wrong, for people
 
     @property
     def good(self) -> bool:
-        """Whether every promise was kept."""
         return not (self.lost or self.doubled or self.disorder or self.torn)
 
 
 def run_rounds(
     broker: Broker, line: int, rounds: int, random: Random, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, Outcome]:
-    """Kill a broker, or one of a cluster, again and again, under the load of one line of clients.
-
-    Args:
-        broker: not started yet; it is killed at the end.
-        line: of the client, 5 or 6.
-        rounds: how often it is killed before that.
-        random: when.
-        say: is told what happens, a line at a time.
-
-    Returns:
-        The outcome of each mode: ``transacted`` and ``plain``.
-    """
     try:
         broker.start()
         with _load(line, broker.address) as (commands, answers):
@@ -112,7 +85,6 @@ def _load(line: int, address: str) -> Iterator[tuple[IO[str], IO[str]]]:
 
 
 def main() -> None:
-    """Run it. It ends with 1 if a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m tests.interop.kills")
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--broker", choices=["quire", "cluster", "activemq"], default="quire")

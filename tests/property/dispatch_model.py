@@ -23,39 +23,23 @@ WANTS: dict[str | None, Callable[["Item"], bool]] = {
 
 @dataclass(eq=False)
 class Item:
-    """A message as the model sees it.
-
-    Attributes:
-        number: its own.
-        order: its place in the queue; not for ever, if it is moved to the tail.
-        lane: its priority in a prioritized queue.
-        commit: the number of the commit that brings it.
-        is_live: whether that is done.
-        is_gone: whether it is settled, removed, a dead letter, or was refused.
-        is_brought: whether a failed commit does not refuse it.
-        holder: who has it in flight.
-        came_back: whether it came back from a consumer of this broker.
-        was_seen: whether any consumer ever had it.
-        may_be_flagged: whether it may be flagged without that, after a crash.
-    """
-
-    number: int
-    order: int
+    number: int  # its own
+    order: int  # its place in the queue; not for ever, if it is moved to the tail
     color: str
     group: str | None
     group_sequence: str | None
-    lane: int
+    lane: int  # its priority in a prioritized queue
     expiration: int
     persistent: bool
     content: bytes
-    commit: int
-    is_live: bool = False
-    is_gone: bool = False
-    is_brought: bool = False
-    holder: "Consumer | None" = None
-    came_back: bool = False
-    was_seen: bool = False
-    may_be_flagged: bool = False
+    commit: int  # the number of the commit that brings it
+    is_live: bool = False  # whether that is done
+    is_gone: bool = False  # whether it is settled, removed, a dead letter, or was refused
+    is_brought: bool = False  # whether a failed commit does not refuse it
+    holder: "Consumer | None" = None  # who has it in flight
+    came_back: bool = False  # whether it came back from a consumer of this broker
+    was_seen: bool = False  # whether any consumer ever had it
+    may_be_flagged: bool = False  # whether it may be flagged without that, after a crash
     deliveries: int = 0
     failures: int = 0
     not_before: int = 0
@@ -74,8 +58,6 @@ class Item:
 
 @dataclass(frozen=True)
 class Receipt:
-    """That a consumer was given a message."""
-
     consumer: "Consumer"
     message: Message
     redelivered: bool
@@ -103,16 +85,10 @@ class Sender(Session):
 
 
 class Consumer(Sender):
-    """A consumer with a session of its own.
-
-    Args:
-        receipts: takes what it is given.
-    """
-
     subscription: Subscription
 
     def __init__(self, receipts: list[Receipt]) -> None:
-        self._receipts = receipts
+        self._receipts = receipts  # takes what it is given
 
     def deliver(self, subscription: Subscription, messages: list[Message], first: bool = False) -> None:
         assert self.writable
@@ -125,34 +101,21 @@ class Consumer(Sender):
 
 @dataclass
 class Start:
-    """What the order within a step depends on, as it was when the step began.
+    """What the order within a step depends on, as it was when the step began."""
 
-    Attributes:
-        owners: of the groups that do not move.
-        heads: the first waiting message of each group, in each lane.
-        unsettled: the numbers of messages of which the store does not know that they came back.
-    """
-
-    owners: dict[str, Consumer]
-    heads: set[Item]
-    unsettled: set[int]
+    owners: dict[str, Consumer]  # of the groups that do not move
+    heads: set[Item]  # the first waiting message of each group, in each lane
+    unsettled: set[int]  # the numbers of messages of which the store does not know that they came back
 
 
 @dataclass
 class Model:
-    """The messages and the consumers of the queue.
+    """The messages and the consumers of the queue."""
 
-    Attributes:
-        policy: the queue's.
-        items: by number.
-        consumers: in the order they came.
-        last_of_group: who was given the last message of a group.
-    """
-
-    policy: Policy
-    items: dict[int, Item] = field(default_factory=dict)
-    consumers: list[Consumer] = field(default_factory=list)
-    last_of_group: dict[str, Consumer] = field(default_factory=dict)
+    policy: Policy  # the queue's
+    items: dict[int, Item] = field(default_factory=dict)  # by number
+    consumers: list[Consumer] = field(default_factory=list)  # in the order they came
+    last_of_group: dict[str, Consumer] = field(default_factory=dict)  # who was given the last message of a group
     _next_order: int = 0
 
     def next_order(self) -> int:
@@ -221,7 +184,6 @@ class Model:
     # What was given out.
 
     def take(self, receipts: list[Receipt], now_ms: int, start: Start) -> None:
-        """Check what consumers were given in one step."""
         given = [(receipt.consumer, self.items[number_of(receipt.message)]) for receipt in receipts]
         for receipt, (consumer, item) in zip(receipts, given, strict=True):
             self._may_be_given(receipt, consumer, item, now_ms)
@@ -279,5 +241,4 @@ class Model:
 
 
 def number_of(message: Message) -> int:
-    """The number of a message in the model."""
     return int(message.header(b"number") or -1)

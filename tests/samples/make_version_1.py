@@ -40,8 +40,6 @@ TRANSACTIONS = {"transaction-1": b"\x00done"}
 
 
 class Record(NamedTuple):
-    """A record of the sample."""
-
     lane: int
     sequence: int
     expiration: int
@@ -60,12 +58,10 @@ def all_records() -> Iterator[Record]:
 
 
 def records(lane: int) -> list[Record]:
-    """The records of a lane that are still there, in order."""
     return [record for record in all_records() if record.lane == lane and record.sequence not in REMOVED[lane]]
 
 
 def links(lane: int) -> dict[int, tuple[int, int]]:
-    """The previous and the next sequence of each record."""
     sequences = [0, *[record.sequence for record in records(lane)], 0]
     return {sequences[i]: (sequences[i - 1], sequences[i + 1]) for i in range(1, len(sequences) - 1)}
 
@@ -145,7 +141,6 @@ Row = tuple[object, ...]
 
 
 def sql_rows() -> dict[str, list[Row]]:
-    """The rows of each table."""
     there = [record for lane in REMOVED for record in records(lane)]
     linked = {lane: links(lane) for lane in REMOVED}
     return {

@@ -57,12 +57,10 @@ def all_records() -> Iterator[Record]:
 
 
 def records(lane: int) -> list[Record]:
-    """The records of a lane that are still there, in order."""
     return [record for record in all_records() if record.lane == lane and record.sequence not in REMOVED[lane]]
 
 
 def links(lane: int) -> dict[int, tuple[int, int]]:
-    """The previous and the next sequence of each record."""
     sequences = [0, *[record.sequence for record in records(lane)], 0]
     return {sequences[i]: (sequences[i - 1], sequences[i + 1]) for i in range(1, len(sequences) - 1)}
 
@@ -75,7 +73,6 @@ def state(lane: int) -> tuple[int, ...]:
 
 
 def rows() -> dict[str, list[Row]]:
-    """The rows of each table."""
     there = [(record, zlib.crc32(record.content)) for lane in REMOVED for record in records(lane)]
     linked = {lane: links(lane) for lane in REMOVED}
     return {

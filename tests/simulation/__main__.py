@@ -10,9 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.simulation.history import History
-from tests.simulation.run import crashing_everywhere, failure_of
-from tests.simulation.shrink import shrink_failure
-from tests.simulation.worlds import WORLDS, parse
+from tests.simulation.run import WORLDS, crashing_everywhere, failure_of, parse, shrink_failure
 
 CHUNK = 100
 """How many seeds a process is given at once."""
@@ -22,7 +20,6 @@ MOST_REPORTS = 5
 
 
 def main() -> int:
-    """Do what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--world", choices=list(WORLDS), help="what they are about; all if it is not said")
     parser.add_argument("--seeds", type=int, default=1000, help="how many histories of each world")
@@ -67,7 +64,6 @@ def _failing_somewhere(world: str, seed: int) -> Found:
 
 
 def _report(results: Iterator[Found], what: str) -> int:
-    """Tell of those that fail, as soon as they do."""
     count = broken = 0
     for seed, history in results:
         count += 1

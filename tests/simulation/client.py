@@ -1,18 +1,91 @@
-"""A client of any world, from its connection to its end. It does what the history says, and tells what it saw."""
+"""A client of any world, from its connection to its end: it does what the history says, and tells what it saw."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sized
+from enum import StrEnum
+from typing import Any, Generic, Literal, TypeVar
 
-from quire.testing.stepped import SteppedClient
-from tests.simulation.sent import Outcome
+from quire.testing.stepped import Frame, SteppedClient
+
+
+class Rule(StrEnum):
+    ACKNOWLEDGED = "an acknowledgement counts if it can, and only then"
+    AGAIN = "what is settled does not come again"
+    ATTEMPTS = "attempts are counted, and after too many of them there is one dead letter"
+    COUNT = "lag and counts are exact"
+    CREDIT = "a consumer has no more in flight than its prefetch allows"
+    DELAY = "a retry does not come before its time"
+    EXPIRED = "what has expired is not delivered"
+    FAILED = "a message is a dead letter when it failed too often, and not before"
+    FENCED = "the owner of a shard commits, and no other process"
+    FLAG = "what was delivered before is flagged, and its deliveries are counted"
+    GRACE = "a member with a name keeps its partitions for the grace time"
+    HANDS = "a message is in the hands of one member at a time"
+    HELD = "what a member says it holds is its own"
+    LATE = "nothing waits for longer than its delay"
+    LEASE = "a lease ends at its time"
+    LEFT = "nothing is left of what is gone"
+    LINKS = "the store is sound"
+    LOST = "what is confirmed is not lost"
+    MEMORY = "memory is bounded, and all of it comes back"
+    MOVED = "what is told of a group that is moved is exact"
+    ONCE = "a numbered message is stored once"
+    ORDER = "the order is kept, and what comes back comes before later messages"
+    OWNER = "a queue, a message group or a partition goes to its owner alone"
+    PLACE = "a destination is at one shard, where clients look for it"
+    REST = "the broker comes to rest"
+    RETENTION = "a record goes when it is due, and not while it is needed"
+    ROUTE = "a message comes out of where it was sent to"
+    SELECTOR = "a consumer gets what its selector matches"
+    STALL = "everything goes on that can"
+    STORED = "the store has what became of each message"
+    UNWANTED = "a group gets what its selector matches, from where it began"
+    WHOLE = "a transaction is done as a whole or not at all"
+
+
+class Broken(AssertionError):
+    def __init__(self, rule: Rule, text: str) -> None:
+        super().__init__(f"{rule}: {text}")
+        self.rule = rule
+
+
+class Outcome:
+    """What became of a transaction, as far as a client can see it: done, not done, or not known yet."""
+
+    def __init__(self) -> None:
+        self.done: bool | None = None
+
+    def decide(self, done: bool, seen: str) -> None:
+        """Something shows what became of it; it is broken if something else has shown the opposite."""
+        if self.done is (not done):
+            raise Broken(Rule.WHOLE, f"{seen}: is its transaction done or not?")
+        self.done = done
+
+
+class Sent:
+    """One message as its sender knows it."""
+
+    __slots__ = ("name", "outcome", "receipted")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.receipted = False  # whether its receipt has come
+        self.outcome: Outcome | None = None  # what becomes of the transaction it was sent in, if it was
+
+    def __repr__(self) -> str:
+        return self.name
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether its sender knows that it was taken."""
+        return self.receipted or (self.outcome is not None and self.outcome.done is True)
+
 
 Note = Callable[[str], None]
 """Writes down what happens."""
 
 
 class SimulatedClient(ABC):
-    """What all clients do."""
-
     def __init__(self, name: str, connection: SteppedClient, note: Note) -> None:
         self.name = name
         self.connection = connection
@@ -23,7 +96,6 @@ class SimulatedClient(ABC):
 
     @property
     def is_gone(self) -> bool:
-        """Whether its connection is closed."""
         return self.connection.connection.closed
 
     @property
@@ -33,13 +105,11 @@ class SimulatedClient(ABC):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether it has a transaction open."""
         return self._outcome is not None
 
     # It hears.
 
     def read(self, *, on: bool) -> None:
-        """Let its connection take output, or none. What it has taken is read at once."""
         if not self.is_gone:
             self.note(f"{self.name} reads {'on' if on else 'no more'}")
             self.connection.connection.is_writable = on
@@ -47,7 +117,6 @@ class SimulatedClient(ABC):
                 self.connection.session.output_drained()
 
     def listen(self) -> None:
-        """Look at what has come since the last step."""
         if not self.connection.connection.output:
             return
         for receipt in self.connection.receipts():
@@ -89,7 +158,6 @@ class SimulatedClient(ABC):
         """Acknowledge one of the free messages, counted around, in the open transaction if there is one."""
 
     def settle_all(self) -> bool:
-        """Acknowledge everything there is, and commit it. Was there anything?"""
         found = self.in_transaction or len(self.in_flight) > 0
         while len(self.free) and not self.is_stuck:
             self.acknowledge(len(self.free) - 1, receipt=False)
@@ -99,14 +167,12 @@ class SimulatedClient(ABC):
     # Transactions.
 
     def begin(self) -> None:
-        """Begin a transaction, if none is open."""
         if self._outcome is None and not self.is_stuck:
             self.note(f"{self.name} begins a transaction")
             self._outcome = Outcome()
             self.connection.frame("BEGIN", {"transaction": "t"})
 
     def end(self, *, commit: bool) -> None:
-        """Commit or abort the transaction, if one is open."""
         if self._outcome is None or self.is_stuck:
             return
         outcome, self._outcome = self._outcome, None
@@ -129,7 +195,6 @@ class SimulatedClient(ABC):
     # It goes.
 
     def leave(self, how: str) -> None:
-        """Go: ``vanish``, ``disconnect``, or ``unsubscribe`` and stay connected."""
         self.listen()
         if how != "vanish" and self.is_stuck:
             return
@@ -165,3 +230,136 @@ class SimulatedClient(ABC):
             self._outcome.decide(False, f"{self.name} is gone")
             self._outcome = None
         self.receipts.clear()
+
+
+class QueueMessage(Sent):
+    """A message that was sent to a queue."""
+
+    __slots__ = ("message_id", "number", "producer", "queue")
+
+    def __init__(self, producer: str, number: int, queue: str) -> None:
+        super().__init__(f"{producer}-{number}")
+        self.producer = producer
+        self.number = number  # the how-manieth of that producer it is
+        self.queue = queue
+        self.message_id = ""  # what the broker calls it, once it was seen
+
+    @property
+    def body(self) -> bytes:
+        """What follows its name in the body."""
+        raise NotImplementedError
+
+    def headers(self) -> dict[str, str]:
+        """More headers of its SEND frame."""
+        return {}
+
+    def came_as(self, message_id: str) -> None:
+        if self.message_id not in ("", message_id):
+            raise Broken(Rule.ONCE, f"{self} is stored as {self.message_id} and as {message_id}")
+        self.message_id = message_id
+
+
+def name_of(frame: Frame) -> str:
+    """The name of a message, with which its body begins."""
+    return frame.body[: frame.body.index(b";")].decode()
+
+
+Message = TypeVar("Message", bound=QueueMessage)
+Had = TypeVar("Had")
+AckMode = Literal["auto", "client", "client-individual"]
+
+
+class Subscription(Generic[Message, Had]):
+    """A subscription to a queue as its client sees it: what it may get, and in which order."""
+
+    def __init__(self, queue: str, ack: AckMode, prefetch: int) -> None:
+        self.queue = queue
+        self.ack = ack
+        self.prefetch = prefetch
+        self.in_flight: dict[Message, Had] = {}
+        self.held: dict[Message, bool] = {}  # settled in the open transaction: whether it was rejected
+
+    @property
+    def free(self) -> list[Message]:
+        return [sent for sent in self.in_flight if sent not in self.held]
+
+    @property
+    def credit(self) -> int:
+        """How many messages it may be given."""
+        return self.prefetch - len(self.in_flight) + len(self.held)
+
+    def covered(self, pick: int) -> list[Message]:
+        """What an acknowledgement of one of the free messages is about: in ``client`` mode all up to it."""
+        free = self.free
+        index = pick % len(free)
+        return free[: index + 1] if self.ack == "client" else [free[index]]
+
+    def check_credit(self) -> None:
+        if self.credit < 0:
+            raise Broken(Rule.CREDIT, f"{len(self.free)} messages of {self.queue} are in flight to one consumer")
+
+
+Subscribed = TypeVar("Subscribed", bound=Subscription[Any, Any])
+
+
+class QueueClient(SimulatedClient, Generic[Message, Subscribed]):
+    """A client of queues, with one subscription at a time."""
+
+    def __init__(
+        self, name: str, connection: SteppedClient, note: Note, unconfirmed: dict[Message, None] | None
+    ) -> None:
+        super().__init__(name, connection, note)
+        self.subscribed: Subscribed | None = None
+        # What it has sent over earlier connections too, and sends again; None if it does not number its sends.
+        self._unconfirmed = unconfirmed
+
+    def _send_new(self, sent: Message, *, receipt: bool) -> None:
+        if self._unconfirmed is not None:
+            self._unconfirmed[sent] = None
+        self._send(sent, receipt=receipt or self._unconfirmed is not None)
+
+    def _send(self, sent: Message, *, receipt: bool) -> None:
+        headers = sent.headers()
+        if self._unconfirmed is not None:
+            headers |= {"producer-id": self.name, "producer-sequence": str(sent.number)}
+        if self._outcome is not None:
+            sent.outcome = self._outcome
+            headers["transaction"] = "t"
+        elif receipt:
+            headers |= self.receipt(lambda: self._taken(sent))
+        self.note(f"{self.name} sends {sent} to {sent.queue}, {len(sent.body)} bytes, {headers}")
+        self.connection.frame(
+            "SEND", {"destination": header_of(sent.queue), **headers}, f"{sent};".encode() + sent.body
+        )
+
+    def _taken(self, sent: Message) -> None:
+        sent.receipted = True
+        if self._unconfirmed is not None:
+            del self._unconfirmed[sent]
+
+    @property
+    def in_flight(self) -> Sized:
+        return self.subscribed.in_flight if self.subscribed else ()
+
+    @property
+    def free(self) -> Sized:
+        return self.subscribed.free if self.subscribed else ()
+
+    @property
+    def is_auto(self) -> bool:
+        return self.subscribed is not None and self.subscribed.ack == "auto"
+
+    def acknowledge(self, pick: int, *, receipt: bool) -> None:
+        self.settle(pick, reject=False, receipt=receipt)
+
+    @abstractmethod
+    def settle(self, pick: int, *, reject: bool, receipt: bool) -> None:
+        """Acknowledge or reject what is in flight, in the open transaction if there is one."""
+
+    def begin(self) -> None:
+        if self._unconfirmed is None:  # a producer that numbers its sends has no transactions
+            super().begin()
+
+
+def header_of(destination: str) -> str:
+    return destination if destination.startswith("/") else f"/queue/{destination}"

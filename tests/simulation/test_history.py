@@ -7,13 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.simulation.history import History
-from tests.simulation.queues.setup import QueueSetup
-from tests.simulation.queues.steps import Send
-from tests.simulation.run import failure_of
-from tests.simulation.shrink import shrink
-from tests.simulation.steps import Run
-from tests.simulation.worlds import WORLDS, parse
+from tests.simulation.history import History, Run
+from tests.simulation.queues import QueueSetup, Send
+from tests.simulation.run import WORLDS, failure_of, parse, shrink
 
 SEEDS = st.integers(0, 1 << 32)
 EACH_WORLD = pytest.mark.parametrize("generate", [world.generate for world in WORLDS.values()], ids=list(WORLDS))

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.run import run
-from tests.simulation.worlds import parse
+from tests.simulation.run import parse, run
 
 HISTORIES = sorted(Path(__file__).with_name("histories").glob("*.jsonl"))
 

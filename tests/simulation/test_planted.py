@@ -2,24 +2,12 @@
 
 import pytest
 
-from tests.simulation.bug import Bug
-from tests.simulation.cluster import planted as planted_in_clusters
 from tests.simulation.history import History
-from tests.simulation.queues import planted as planted_in_queues
-from tests.simulation.run import failure_of, kind_of
-from tests.simulation.shrink import shrink_failure
-from tests.simulation.streams import planted as planted_in_streams
-from tests.simulation.worlds import WORLDS, parse
+from tests.simulation.planted import PLANTED, Bug
+from tests.simulation.run import WORLDS, failure_of, kind_of, parse, shrink_failure
 
 MOST_SEEDS = 1000
 """A bug that needs more histories than this is not found."""
-
-
-PLANTED = {
-    "queues": planted_in_queues.PLANTED,
-    "streams": planted_in_streams.PLANTED,
-    "cluster": planted_in_clusters.PLANTED,
-}
 
 
 def _found(world: str, bug: Bug) -> tuple[int, History, Exception]:

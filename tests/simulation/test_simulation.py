@@ -3,12 +3,9 @@
 import pytest
 
 from tests.simulation.__main__ import report
-from tests.simulation.history import History
-from tests.simulation.queues.setup import QueueSetup
-from tests.simulation.queues.steps import Send, Settle, Subscribe
-from tests.simulation.run import crashing_everywhere, failure_of
-from tests.simulation.steps import Begin, End, Finish, Run, Turn, Wait
-from tests.simulation.worlds import WORLDS
+from tests.simulation.history import Begin, End, Finish, History, Run, Settle, Turn, Wait
+from tests.simulation.queues import QueueSetup, Send, Subscribe
+from tests.simulation.run import WORLDS, crashing_everywhere, failure_of
 
 SEEDS = 300
 """So many histories of each world."""

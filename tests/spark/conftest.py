@@ -11,7 +11,6 @@ from quire.errors import UnsupportedEnvironment
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session with the data source registered, stopped behind the last test."""
     try:
         session = quire.spark.session(
             memory="512m",

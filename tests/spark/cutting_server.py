@@ -13,19 +13,10 @@ from quire.spark.online import BulkAccess, BulkServer
 
 
 class Answer(NamedTuple):
-    """What is sent.
-
-    Attributes:
-        status: of HTTP.
-        content: the whole of it.
-        sent: how much of it is sent before the connection ends.
-        framing: how its end is told: ``length``, ``chunked``, or ``close`` for not at all.
-    """
-
-    status: int
-    content: bytes
-    sent: int
-    framing: str = "chunked"
+    status: int  # of HTTP
+    content: bytes  # the whole of it
+    sent: int  # how much of it is sent before the connection ends
+    framing: str = "chunked"  # how its end is told: ``length``, ``chunked``, or ``close`` for not at all
 
 
 Spoil = Callable[[str, bytes], Answer]
@@ -33,30 +24,19 @@ Spoil = Callable[[str, bytes], Answer]
 
 
 def whole(path: str, content: bytes) -> Answer:
-    """Nothing is spoiled."""
     return Answer(200, content, len(content))
 
 
 class CuttingServer:
-    """The server. It says that it is the bulk server, and passes on what it is asked.
-
-    Args:
-        url: of the broker.
-
-    Attributes:
-        url: its own; what reads is told that the broker is there.
-        also: further processes of the bulk server that what reads is told of.
-        spoil: what becomes of the answers of the bulk server.
-        paths: what was asked of it.
-    """
+    """The server. It says that it is the bulk server, and passes on what it is asked."""
 
     def __init__(self, url: str) -> None:
         self._broker = url
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        self.also: list[str] = []
-        self.spoil: Spoil = whole
-        self.paths: list[str] = []
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"  # of the broker
+        self.also: list[str] = []  # further processes of the bulk server that what reads is told of
+        self.spoil: Spoil = whole  # what becomes of the answers of the bulk server
+        self.paths: list[str] = []  # what was asked of it
 
     def _handler(cutting) -> type[BaseHTTPRequestHandler]:
         class Handler(BaseHTTPRequestHandler):
@@ -101,7 +81,6 @@ class CuttingServer:
         return Handler
 
     def passed_on(self, method: str, path: str, body: bytes) -> bytes:
-        """What the broker's own bulk server answers."""
         ask = urllib.request.Request(f"{self._broker}/api/v1/bulk", b"", method="POST")
         with urllib.request.urlopen(ask) as found:
             (access,) = msgspec.json.decode(found.read(), type=BulkAccess).servers

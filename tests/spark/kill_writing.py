@@ -33,18 +33,11 @@ _SIGNS = {"worker": PYTHON_WORKER, "executor": EXECUTOR}
 
 
 class Killing:
-    """A query, its broker, and who kills them.
-
-    Args:
-        directory: for the broker's data and the checkpoint.
-        seed: of everything that is random.
-        rows: in each batch.
-        executor: whether the executor is a process of its own.
-    """
+    """A query, its broker, and who kills them."""
 
     def __init__(self, directory: Path, seed: int, rows: int, *, executor: bool) -> None:
         self._random = Random(seed)
-        self._rows = rows
+        self._rows = rows  # in each batch
         self._master = "local-cluster[1,2,512]" if executor else "local[2,8]"
         self._checkpoint = directory / "checkpoint"
         self._log = directory / "driver.log"
@@ -54,12 +47,6 @@ class Killing:
         self.killed: Counter[str] = Counter()
 
     def run(self, victims: list[str], pause: float) -> None:
-        """Kill one victim after another while batches are written, and end the query.
-
-        Args:
-            victims: in order.
-            pause: how long to wait before each kill at the most, in seconds.
-        """
         self.broker.start()
         self.broker.call("PUT", "/durables/c/b", {"topic": "b"})
         try:
@@ -77,7 +64,6 @@ class Killing:
             self.broker.process.kill()
 
     def counts(self) -> Counter[tuple[str, int]]:
-        """How often each row is in each destination."""
         return Counter((destination, int(body)) for destination, body in self.broker.stored())
 
     def expected(self) -> Counter[tuple[str, int]]:
@@ -87,7 +73,6 @@ class Killing:
 
     @property
     def batches(self) -> int:
-        """How many batches Spark knows to be written."""
         return self._written() + 1
 
     def _written(self) -> int:
@@ -96,7 +81,6 @@ class Killing:
         return max([int(name) for name in files], default=-1)
 
     def _wait_for_batch(self, number: int) -> None:
-        """See that the query runs until a batch is written."""
         deadline = CLOCK.monotonic() + LONGEST_RUN
         while self._written() < number:
             assert CLOCK.monotonic() < deadline, f"nothing is written any more:\n{self._log.read_text()[-5000:]}"
@@ -143,7 +127,6 @@ class Killing:
 
 
 def main() -> None:
-    """Run it, and say what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20, help="how many [20]")
     parser.add_argument("--seed", type=int, default=1, help="of what is random [1]")

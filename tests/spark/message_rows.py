@@ -14,7 +14,6 @@ FIRST = datetime(2026, 1, 31, 23, 59, tzinfo=UTC)
 
 
 def message(offset: int, destination: str = "stream://events", partition: int = 0, **changes: Any) -> tuple[Any, ...]:
-    """One message."""
     row = {
         "destination": destination,
         "partition": partition,
@@ -33,5 +32,4 @@ def message(offset: int, destination: str = "stream://events", partition: int = 
 
 
 def frame(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
-    """Messages as a DataFrame."""
     return spark.createDataFrame(rows, SCHEMA)

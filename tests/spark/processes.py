@@ -12,23 +12,16 @@ PYTHON_WORKER = "pyspark.daemon"
 
 
 class Process(NamedTuple):
-    """A process, which another one that gets its number later is not.
+    """A process, which another one that gets its number later is not."""
 
-    Attributes:
-        pid: its number.
-        began: when it began, in the system's ticks.
-    """
-
-    pid: int
-    began: str
+    pid: int  # its number
+    began: str  # when it began, in the system's ticks
 
     @property
     def command(self) -> str:
-        """Its command line; empty if it is gone."""
         return _read(Path(f"/proc/{self.pid}/cmdline")).replace("\0", " ")
 
     def kill(self) -> None:
-        """End it, if it is there still."""
         if _read(Path(f"/proc/{self.pid}/stat")).rpartition(")")[2].split()[_BEGAN:][:1] == [self.began]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)

@@ -28,7 +28,6 @@ QUALITY = 50
 
 
 def main() -> int:
-    """Make them."""
     if not PROGRAM:
         print(MISSING, file=sys.stderr)
         return 1
@@ -45,7 +44,6 @@ def main() -> int:
 
 
 def make_reports(directory: Path) -> None:
-    """Run the pipelines that write reports."""
     spark = quire.spark.session()
     report_data.ledger(spark).write.parquet(str(directory / "ledger"))
     report_data.letters(spark, SystemClock().now_ms()).write.parquet(str(directory / "letters"))

@@ -10,12 +10,7 @@ from benchmarks.rig import OwnBroker
 
 
 class RunningBroker(OwnBroker):
-    """A broker.
-
-    Args:
-        directory: where it keeps its data and its log.
-        **settings: by the names of their environment variables without ``QUIRE_``.
-    """
+    """A broker."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -24,11 +19,9 @@ class RunningBroker(OwnBroker):
         super().__init__(directory, {"http": self.url.removeprefix("http://")}, environment)
 
     def create(self, stream: str, partitions: int = 1) -> None:
-        """Make a stream."""
         self.api.call("PUT", f"/streams/{stream}", {"partitions": partitions})
 
     def send(self, stream: str, count: int, partition: int = 0, body: str = "body", **headers: str) -> None:
-        """Send the same message some times to a partition of a stream."""
         message = {"body": body, "count": count, "headers": {"partition": str(partition), **headers}}
         self.api.call("POST", f"/streams/{stream}/messages", message)
 
@@ -37,7 +30,6 @@ class RunningBroker(OwnBroker):
         return self._bulk_starts()[-1][1]
 
     def bulk_pids(self) -> dict[str, int]:
-        """The processes of its bulk server by address, each as it was started last."""
         return dict(self._bulk_starts())
 
     def _bulk_starts(self) -> list[tuple[str, int]]:

@@ -46,22 +46,17 @@ class StandaloneCluster:
     """A master and workers. As a context manager it is started, and all of it is killed at the end.
 
     Args:
-        directory: for logs, and for the directories of workers.
         python: the Python that is the first ``python3`` for executors. A driver that does not set ``PYSPARK_PYTHON``
             has them run it. None: the one that runs this.
-        workers: how many.
         cores: of each worker.
         memory: of each worker, as Spark writes it.
-
-    Attributes:
-        url: the master's, ``spark://127.0.0.1:PORT``.
     """
 
     def __init__(
         self, directory: Path, *, python: Path | None = None, workers: int = 2, cores: int = 1, memory: str = "1g"
     ) -> None:
-        self.url = ""
-        self._directory = directory / "cluster"
+        self.url = ""  # the master's, ``spark://127.0.0.1:PORT``
+        self._directory = directory / "cluster"  # for logs, and for the directories of workers
         self._python = python or Path(sys.executable)
         self._number = workers
         self._given = ["--cores", str(cores), "--memory", memory]
@@ -88,7 +83,6 @@ class StandaloneCluster:
         self.stop()
 
     def stop(self) -> None:
-        """Kill all of it."""
         for number in list(self._workers):
             self.kill_worker(number)
         if self._master is not None:
@@ -106,20 +100,16 @@ class StandaloneCluster:
             process.kill()
 
     def start_worker(self, number: int) -> None:
-        """Start a worker that was killed, and wait until the master has it."""
         self._begin_worker(number)
         self._wait_for_worker(number, self._workers[number])
 
     def executors(self, worker: int | None = None) -> list[Process]:
-        """The executors that run now, of one worker or of all."""
         return self._found(EXECUTOR, worker)
 
     def python_workers(self, worker: int | None = None) -> list[Process]:
-        """The Python processes of executors that run now."""
         return self._found(PYTHON_WORKER, worker)
 
     def log(self, name: str) -> str:
-        """What ``master`` or ``worker-0`` has logged since its last start."""
         return (self._directory / f"{name}.log").read_text("utf-8", "replace")
 
     def driver_environment(self) -> dict[str, str]:

@@ -20,7 +20,6 @@ def message(sequence: int, text: str = "body", *, priority: int = 4) -> Message:
 
 @contextmanager
 def opened(url: str) -> Iterator[Store]:
-    """The store of a URL, open for writing."""
     store = store_for_url(url)
     store.open()
     try:
@@ -30,13 +29,6 @@ def opened(url: str) -> Iterator[Store]:
 
 
 def fill(store: Store, lanes: Mapping[str, Iterable[Iterable[Message]]], *, first: int = 1) -> None:
-    """Store destinations, as ``queue://orders``, with the messages of each of their lanes.
-
-    Args:
-        store: open.
-        lanes: the messages by lane, by destination.
-        first: the number of the first destination; lanes are numbered likewise.
-    """
     number = first
     for address, contents in lanes.items():
         kind, _, name = address.partition("://")
@@ -51,14 +43,12 @@ def fill(store: Store, lanes: Mapping[str, Iterable[Iterable[Message]]], *, firs
 
 
 def append(store: Store, lane: int, messages: list[Message]) -> None:
-    """Append records."""
     batch = WriteBatch()
     batch.lane(lane).appends = messages
     store.apply(batch)
 
 
 def remove(store: Store, lane: int, sequences: Iterable[int]) -> None:
-    """Remove records."""
     batch = WriteBatch()
     batch.lane(lane).removals = list(sequences)
     store.apply(batch)

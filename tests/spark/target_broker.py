@@ -19,12 +19,7 @@ PAGE = 1000
 
 
 class TargetBroker:
-    """A broker whose HTTP address stays when it is started again.
-
-    Args:
-        directory: where its data are.
-        settings: as ``BrokerProcess``.
-    """
+    """A broker whose HTTP address stays when it is started again."""
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         self.process = BrokerProcess(directory, settings=settings)
@@ -34,12 +29,10 @@ class TargetBroker:
         self.url = f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
         self.process.start("--http", f"127.0.0.1:{self._port}")
         self.process.port()
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """Call its HTTP API."""
         content = None if body is None else msgspec.json.encode(body)
         request = urllib.request.Request(f"{self.url}/api/v1{path}", content, method=method)
         with urllib.request.urlopen(request, timeout=LIMIT) as answer:
@@ -58,11 +51,9 @@ class TargetBroker:
             after = f"&after={page['next']}"
 
     def bodies(self, name: str) -> list[str]:
-        """The bodies of the same."""
         return [str(message["body"]) for message in self.messages(name)]
 
     def partition(self, stream: str, number: int) -> list[dict[str, Any]]:
-        """What is in a partition of a stream, in order."""
         path = f"/streams/{stream}/partitions/{number}/messages"
         found: list[dict[str, Any]] = self.call("GET", f"{path}?limit={PAGE}")["messages"]
         return found

@@ -29,7 +29,6 @@ def rows(spark: SparkSession, per_batch: int) -> DataFrame:
 
 
 def main() -> None:
-    """Write batch after batch."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("url")
     parser.add_argument("checkpoint")

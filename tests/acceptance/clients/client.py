@@ -15,19 +15,12 @@ Headers = Mapping[str, str]
 
 
 class Frame(NamedTuple):
-    """What came from the broker; ``CLOSED`` when the connection was.
+    """What came from the broker; ``CLOSED`` when the connection was."""
 
-    Attributes:
-        command: ``MESSAGE`` say.
-        headers: as the library hands them out.
-        body: the body.
-        origin: the library's own object.
-    """
-
-    command: str
-    headers: Headers = MappingProxyType({})
+    command: str  # ``MESSAGE`` say
+    headers: Headers = MappingProxyType({})  # as the library hands them out
     body: bytes = b""
-    origin: object = None
+    origin: object = None  # the library's own object
 
 
 class Client(ABC):
@@ -35,13 +28,10 @@ class Client(ABC):
 
     Every method but ``receive`` and ``wait_for`` does what the library does when told so, and returns then; only
     ``send`` waits for the broker's confirmation.
-
-    Attributes:
-        version: the version of STOMP it was told to speak.
     """
 
     def __init__(self, version: str) -> None:
-        self.version = version
+        self.version = version  # the version of STOMP it was told to speak
         self._inbox: Queue[Frame] = Queue()
         self._passed: list[Frame] = []
         self._numbers = itertools.count(1)
@@ -49,19 +39,12 @@ class Client(ABC):
     # What comes.
 
     def receive(self) -> Frame:
-        """The next message."""
         return self.wait_for("MESSAGE")
 
     def bodies(self, count: int) -> list[bytes]:
-        """The bodies of so many next messages."""
         return [self.receive().body for _ in range(count)]
 
     def wait_for(self, command: str, seconds: float = SECONDS) -> Frame:
-        """The next frame of a command; others are kept for later.
-
-        Raises:
-            AssertionError: none came.
-        """
         for index, frame in enumerate(self._passed):
             if frame.command == command:
                 return self._passed.pop(index)
@@ -76,7 +59,6 @@ class Client(ABC):
             self._passed.append(frame)
 
     def has_come(self, command: str) -> bool:
-        """Whether a frame of a command has come."""
         while not self._inbox.empty():
             self._passed.append(self._inbox.get())
         return any(frame.command == command for frame in self._passed)

@@ -16,26 +16,15 @@ _CLASSES: dict[str, type[StompPy] | type[Stompman] | type[Stompjs]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A client library and a version of STOMP.
+    """A client library and a version of STOMP."""
 
-    Attributes:
-        library: its name.
-        version: what it is to speak.
-    """
-
-    library: str
-    version: str
+    library: str  # its name
+    version: str  # what it is to speak
 
     def __str__(self) -> str:
         return f"{self.library}-{self.version}"
 
     def connect(self, port: int, beat: int = 0) -> Client:
-        """Connect.
-
-        Args:
-            port: the broker's.
-            beat: heart-beats both ways, in milliseconds; 0 for none.
-        """
         return _CLASSES[self.library](port, self.version, beat)
 
 

@@ -10,21 +10,14 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Proxy:
-    """Passes connections on, with two threads each, until it is told to cut them. A context manager.
-
-    Args:
-        target: the broker's port.
-
-    Attributes:
-        port: where clients connect.
-    """
+    """Passes connections on, with two threads each, until it is told to cut them. A context manager."""
 
     def __init__(self, target: int) -> None:
-        self._target = target
+        self._target = target  # the broker's port
         self._passes = threading.Event()
         self._passes.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
+        self.port: int = self._listener.getsockname()[1]  # where clients connect
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
         self._start(self._accept)
@@ -61,16 +54,10 @@ class Proxy:
         self._passes.clear()
 
     def lead_to(self, target: int) -> None:
-        """Pass connections on to a broker that is back.
-
-        Args:
-            target: its port.
-        """
         self._target = target
         self._passes.set()
 
     def cut(self) -> None:
-        """Break all connections there are; new ones are passed on as before."""
         sockets, self._sockets = self._sockets, []
         for connection in sockets:
             _reset(connection)

@@ -11,19 +11,12 @@ _CLASSES = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.C
 
 
 class StompPy(Client):
-    """A connection of stomp.py.
-
-    Args:
-        port: the broker's.
-        version: 1.0, 1.1 or 1.2; each is a class of its own there.
-        beat: heart-beats both ways, in milliseconds; 0 for none.
-        *others: the ports of other brokers of a cluster, which it takes if that one is not there.
-    """
+    """A connection of stomp.py."""
 
     def __init__(self, port: int, version: str, beat: int = 0, *others: int) -> None:
         super().__init__(version)
         self._hosts = [("127.0.0.1", each) for each in (port, *others)]
-        self._beat = beat
+        self._beat = beat  # heart-beats both ways, in milliseconds; 0 for none
         self._subscriptions: list[tuple[str, str, str, dict[str, str]]] = []
         self._connect()
 

@@ -22,13 +22,7 @@ def what_is_missing() -> str:
 
 
 class Stompjs(Client):
-    """A connection of stompjs, in a process.
-
-    Args:
-        port: the broker's.
-        version: 1.0, 1.1 or 1.2.
-        beat: heart-beats both ways, in milliseconds; 0 for none.
-    """
+    """A connection of stompjs, in a process."""
 
     def __init__(self, port: int, version: str, beat: int = 0) -> None:
         super().__init__(version)

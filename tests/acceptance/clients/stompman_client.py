@@ -15,13 +15,7 @@ _Transaction = tuple[AbstractAsyncContextManager[stompman.Transaction], stompman
 
 
 class Stompman(Client):
-    """A connection of stompman, on an event loop in a thread.
-
-    Args:
-        port: the broker's.
-        version: 1.2, the only one it speaks.
-        beat: heart-beats both ways, in milliseconds; 0 for none.
-    """
+    """A connection of stompman, on an event loop in a thread."""
 
     def __init__(self, port: int, version: str, beat: int = 0) -> None:
         super().__init__(version)

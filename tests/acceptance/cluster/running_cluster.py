@@ -1,6 +1,9 @@
 """A cluster of brokers in processes of their own, on one PostgreSQL server."""
 
 import json
+import os
+import signal
+import subprocess
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,10 +14,57 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote
 
-from tests.acceptance.cluster.cluster_broker import ClusterBroker
-from tests.acceptance.crash.actors import Place
-from tests.acceptance.crash.broker_process import QUIRE
+from benchmarks.peers import free_port
+from tests.acceptance.crash.broker_process import QUIRE, START_SECONDS, BrokerProcess
+from tests.acceptance.crash.load import Place
 from tests.postgresql_server import PostgresqlServer
+
+
+class ClusterBroker(BrokerProcess):
+    """A broker of a cluster, on ports that stay the same."""
+
+    start_seconds = 2 * START_SECONDS  # its processes begin one by one, beside those of the others
+
+    def __init__(
+        self, directory: Path, name: str, store: str, settings: dict[str, str] | None = None,
+        program: Sequence[str] = QUIRE,
+    ) -> None:  # fmt: skip
+        mine = {"CLUSTER__NAME": name, "CLUSTER__STORE": store, "LOG__FORMAT": "json"}
+        super().__init__(directory, store, mine | (settings or {}))
+        self.name = name  # its name in the cluster
+        self.is_suspended = False  # whether its processes stand still
+        self.stomp = ("127.0.0.1", free_port())  # where clients of STOMP find it
+        self.openwire_address, self._http_address = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        self._program = program  # what runs its command line
+
+    def start(self, *flags: str) -> None:
+        stomp = f"127.0.0.1:{self.stomp[1]}"
+        addresses = ["--stomp", stomp, "--openwire", self.openwire_address, "--http", self._http_address]
+        command = [*self._program, "cluster", "start", *addresses, "--data", str(self.data), *flags]
+        self.is_suspended = False
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, env=self._environment, start_new_session=True
+            )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def suspend(self) -> None:
+        self.is_suspended = True
+        os.killpg(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.killpg(self.process.pid, signal.SIGCONT)
+        self.is_suspended = False
+
+    def kill(self) -> None:
+        if self._process:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(START_SECONDS)
+
 
 PATIENCE = 120.0
 """How long the start of all brokers may take on a busy machine, in seconds."""
@@ -25,53 +75,35 @@ PAUSE = 0.05
 
 
 class AnyBroker(Place):
-    """Where clients connect: at a random broker of those that live.
-
-    Args:
-        ports: gives the STOMP ports of the living brokers.
-    """
+    """Where clients connect: at a random broker of those that live."""
 
     def __init__(self, ports: Callable[[], list[int]], random: Random) -> None:
         super().__init__()
         self.pause = PAUSE
-        self._ports = ports
+        self._ports = ports  # gives the STOMP ports of the living brokers
         self._random = random
 
     @property
     def hosts(self) -> list[tuple[str, int]]:
-        """Where to connect now."""
         ports = self._ports()
         return [("127.0.0.1", self._random.choice(ports))] if ports else []
 
 
 class RunningCluster:
-    """Some brokers.
-
-    Args:
-        directory: where their data and logs are.
-        store: the database of the cluster.
-        settings: of all brokers, by the names of their environment variables without ``QUIRE_``.
-        flags: of ``quire cluster start``, by the names of brokers; they override those that each broker has anyway.
-        program: what runs their command line.
-
-    Attributes:
-        brokers: those that were added or started.
-        store: the URL of the database of the cluster.
-    """
+    """Some brokers."""
 
     def __init__(
         self, directory: Path, store: str, settings: dict[str, str], flags: Mapping[str, Sequence[str]] | None = None,
         program: Sequence[str] = QUIRE,
     ) -> None:  # fmt: skip
-        self.brokers: dict[str, ClusterBroker] = {}
-        self.store = store
-        self._program = program
-        self._directory = directory
-        self._settings = settings
+        self.brokers: dict[str, ClusterBroker] = {}  # those that were added or started
+        self.store = store  # the database of the cluster
+        self._program = program  # what runs their command line
+        self._directory = directory  # where their data and logs are
+        self._settings = settings  # of all brokers, by the names of their environment variables without ``QUIRE_``
         self._flags = flags or {}
 
     def start(self, *names: str) -> None:
-        """Start brokers, new ones or those that have ended."""
         self.add(*names)
         for name in names:
             self.brokers[name].start(*self._flags.get(name, ()))
@@ -79,7 +111,6 @@ class RunningCluster:
             self.brokers[name].port()
 
     def add(self, *names: str) -> None:
-        """Give brokers their ports and directories; they are not started."""
         for name in names:
             if name not in self.brokers:
                 (self._directory / name).mkdir()
@@ -90,11 +121,9 @@ class RunningCluster:
 
     @property
     def living(self) -> list[ClusterBroker]:
-        """The brokers whose processes run and are not suspended."""
         return [broker for broker in self.brokers.values() if broker.is_running and not broker.is_suspended]
 
     def call(self, broker: str, path: str, method: str = "GET", body: object = None) -> tuple[int, Any]:
-        """Call the HTTP API of a broker: the status, and what it answers."""
         content = None if body is None else json.dumps(body).encode()
         headers = {"content-type": "application/json"}
         request = urllib.request.Request(f"{self.brokers[broker].http}/api/v1{path}", content, headers, method=method)
@@ -114,11 +143,9 @@ class RunningCluster:
         return int(answer[1]["shard"])
 
     def owners(self) -> dict[int, str | None]:
-        """The broker that runs each shard, as the first living broker says."""
         return {shard["shard"]: shard["broker"] for shard in self._shards()}
 
     def epochs(self) -> dict[int, int]:
-        """The epoch of each shard's owner, as the first living broker says."""
         return {shard["shard"]: shard["epoch"] for shard in self._shards()}
 
     def _shards(self) -> list[dict[str, Any]]:
@@ -134,7 +161,6 @@ class RunningCluster:
                 return self.call(self.living[0].name, path)
 
     def wait_for_owners(self, wanted: Callable[[list[str | None]], bool], patience: float = PATIENCE) -> float:
-        """Wait until the shards have owners as wanted: how long that took, in seconds."""
         began = time.monotonic()
         while not wanted(list((now := self.owners()).values())):
             assert time.monotonic() - began < patience, f"the shards are at {now}\n{self.log}"
@@ -142,7 +168,6 @@ class RunningCluster:
         return time.monotonic() - began
 
     def wait_until_even(self) -> float:
-        """Wait until every living broker has its part of the shards."""
         names = {broker.name for broker in self.living}
 
         def is_even(owners: list[str | None]) -> bool:
@@ -159,7 +184,6 @@ class RunningCluster:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End all brokers with SIGTERM, and make sure that they ended well."""
         for broker in self.living:
             broker.process.terminate()
         for broker in self.brokers.values():
@@ -167,17 +191,14 @@ class RunningCluster:
 
     @property
     def log(self) -> str:
-        """The last lines that all brokers have logged."""
         return "\n".join([f"{name}:\n{broker.log[-3000:]}" for name, broker in self.brokers.items()])
 
     def kill(self) -> None:
-        """End all brokers."""
         for broker in self.brokers.values():
             broker.kill()
 
 
 def cluster_store(server: PostgresqlServer, directory: Path) -> str:
-    """The URL of a new database for a cluster."""
     database = server.schema_of(directory)
     with server.connect() as connection:
         connection.execute(f"CREATE DATABASE {database}")

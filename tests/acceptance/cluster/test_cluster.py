@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.acceptance.cluster.cluster_broker import ClusterBroker
-from tests.acceptance.cluster.running_cluster import RunningCluster, running_cluster
+from tests.acceptance.cluster.running_cluster import ClusterBroker, RunningCluster, running_cluster
 from tests.postgresql_server import PostgresqlServer
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.cluster.report import findings, kind_of
-from benchmarks.cluster.soak import PLANTED, Plan, run
+from benchmarks.cluster.soak import Plan, run
+from benchmarks.takeover.planted import PLANTED
 from tests.acceptance.test_scenarios import SPEED
 from tests.postgresql_server import NoServer, find_account, find_programs
 

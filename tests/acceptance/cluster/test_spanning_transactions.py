@@ -34,14 +34,10 @@ def test_tokens_that_are_moved_in_transactions_stay_what_they_are(
 
 
 class Movers:
-    """Clients that take a token from a queue, and put it into another one and a shadow of it into a third one.
-
-    Attributes:
-        moved: how many moves were confirmed.
-    """
+    """Clients that take a token from a queue, and put it into another one and a shadow of it into a third one."""
 
     def __init__(self, cluster: RunningCluster) -> None:
-        self.moved = 0
+        self.moved = 0  # how many moves were confirmed
         self._cluster = cluster
         self._random = Random(5)
         self._ending = asyncio.Event()

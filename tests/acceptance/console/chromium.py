@@ -19,7 +19,6 @@ DESKTOP, PHONE = {"width": 1280, "height": 860}, {"width": 390, "height": 844}
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """Start it, and end it whatever happens."""
     arguments = ["--disable-gpu"] + ["--no-sandbox"] * (os.geteuid() == 0)  # Chromium has no sandbox for root
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=PROGRAM, args=arguments)
@@ -30,13 +29,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Tab:
-    """A tab of a browser of its own, with its own cookies.
-
-    Attributes:
-        page: the tab, as Playwright has it.
-        troubles: what the browser complained of: errors of scripts, and of what it could not fetch.
-        foreign: what it wanted from another place than the console.
-    """
+    """A tab of a browser of its own, with its own cookies."""
 
     def __init__(
         self, browser: Browser, url: str, *, scheme: Literal["light", "dark"] = "light", phone: bool = False
@@ -47,9 +40,9 @@ class Tab:
             viewport={"width": size["width"], "height": size["height"]}, color_scheme=scheme, has_touch=phone
         )
         self._context.set_default_timeout(LIMIT)
-        self.page: Page = self._context.new_page()
+        self.page: Page = self._context.new_page()  # the tab, as Playwright has it
         self.troubles: list[str] = []
-        self.foreign: list[str] = []
+        self.foreign: list[str] = []  # what it wanted from another place than the console
         self.page.on("console", self._said)
         self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
         self.page.on("dialog", lambda dialog: self.troubles.append(f"a dialog: {dialog.message}"))
@@ -71,19 +64,15 @@ class Tab:
         return self.page.inner_text("h1")
 
     def press(self, label: str) -> None:
-        """Press a button, as one reads it."""
         self.page.locator(".q-btn:visible", has_text=label).last.click()
 
     def choose(self, label: str) -> None:
-        """Choose from the open menu."""
         self.page.locator(".q-menu .q-item:visible", has_text=label).first.click()
 
     def fill(self, label: str, text: str) -> None:
-        """Fill in a field, by its label."""
         self.page.get_by_label(label, exact=True).last.fill(text)
 
     def wait(self, text: str) -> None:
-        """Wait until a text is there."""
         self.page.get_by_text(text).first.wait_for()
 
     def remembered(self, choice: str) -> None:
@@ -91,5 +80,4 @@ class Tab:
         self.page.wait_for_function("choice => decodeURIComponent(document.cookie).includes(choice)", arg=choice)
 
     def close(self) -> None:
-        """Close it."""
         self._context.close()

@@ -15,33 +15,23 @@ HOSTILE = "<img src=x onerror=\"document.title='fired'\">"
 
 
 class Demo:
-    """Traffic on a broker, until it is stopped.
-
-    Args:
-        api: the broker's HTTP API, ``http://host:port``.
-        stomp: its STOMP port on loopback.
-    """
-
     def __init__(self, api: str, stomp: int) -> None:
-        self._api = api
-        self._stomp = stomp
+        self._api = api  # the broker's HTTP API, ``http://host:port``
+        self._stomp = stomp  # its STOMP port on loopback
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
     def call(self, method: str, path: str, body: object = None) -> Any:
-        """Make a call of the API."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self._api}/api/v1{path}", data, method=method)
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
 
     def send(self, kind: str, name: str, body: str, count: int = 1, **headers: str) -> None:
-        """Send a message some times."""
         path = f"/{kind}s/{quote(name, safe='')}/messages"
         self.call("POST", path, {"body": body, "count": count, "headers": headers})
 
     def prepare(self) -> None:
-        """What is there already."""
         for name, count in (("orders.eu", 40), ("orders.us", 1160), ("billing", 900), ("mail", 12), ("audit", 3000)):
             self.send("queue", name, ORDER, count, region="EU", **{"content-type": "application/json"})
         self.call("POST", "/queues/orders.us/pause")
@@ -58,7 +48,6 @@ class Demo:
         self.send("queue", "reminders", "later", 3, AMQ_SCHEDULED_DELAY="86400000")
 
     def start(self) -> None:
-        """Begin to send and to receive."""
         for name, rate in (("queue/orders.eu", 400), ("topic/prices", 150), ("queue/billing", 60),
                            ("topic/VirtualTopic.orders", 80), ("stream/clicks", 200)):  # fmt: skip
             self._run(self._produce, name, rate)
@@ -70,7 +59,6 @@ class Demo:
             self._run(self._consume, name, client, delay)
 
     def stop(self) -> None:
-        """End all of it."""
         self._stopped.set()
         for thread in self._threads:
             thread.join(10)

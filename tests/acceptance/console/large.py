@@ -34,7 +34,6 @@ LOAD = 150_000
 
 
 def main() -> int:
-    """Measure, and print it."""
     if not PROGRAM:
         print(MISSING, file=sys.stderr)
         return 1
@@ -55,7 +54,6 @@ def main() -> int:
 
 
 def fill(port: int) -> list[socket.socket]:
-    """Put the messages into the queues, and connect consumers that take nothing."""
     link = Link(Target("127.0.0.1", port))
     body = b"x" * 200
     for number in range(QUEUES):
@@ -69,7 +67,6 @@ def fill(port: int) -> list[socket.socket]:
 
 
 def consumer(port: int, number: int) -> socket.socket:
-    """A client with one message in flight."""
     connection = socket.create_connection(("127.0.0.1", port))
     frames = f"CONNECT\naccept-version:1.2\nhost:/\nclient-id:worker-{number}\n\n\0SUBSCRIBE\nid:1\nack:client\n"
     connection.sendall(f"{frames}activemq.prefetchSize:1\ndestination:/queue/large.{number:05}\n\n\0".encode())
@@ -77,7 +74,6 @@ def consumer(port: int, number: int) -> socket.socket:
 
 
 def visit(browser: Browser, url: str) -> bool:
-    """Open every page some times; whether none took too long."""
     is_kept = True
     print("page          first  median  seconds until it is shown")
     for name, path in ALL_PAGES.items():

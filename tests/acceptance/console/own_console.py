@@ -11,14 +11,11 @@ START_LIMIT = 60.0
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect."""
-
     def redirect_request(self, *arguments: object, **named: object) -> None:
         return None
 
 
 def start(directory: Path, **settings: str) -> BrokerProcess:
-    """Start a broker that has a console on a free port."""
     more = {"CONSOLE__ENABLED": "true", "CONSOLE__ADDRESS": "127.0.0.1:0"}
     broker = BrokerProcess(directory, settings=more | settings)
     broker.start()
@@ -40,7 +37,6 @@ def console_url(broker: BrokerProcess) -> str:
 
 
 def _asked(opener: urllib.request.OpenerDirector, url: str) -> tuple[int, str]:
-    """The status of an answer, and where it leads."""
     try:
         with opener.open(url, timeout=START_LIMIT) as answer:
             return int(answer.status), ""

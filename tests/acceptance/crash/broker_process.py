@@ -24,32 +24,19 @@ def quire(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 class BrokerProcess:
-    """A broker.
+    """A broker."""
 
-    Args:
-        directory: where its data and its log are.
-        url: its store; empty for LMDB in its data directory.
-        settings: more of them, by the names of their environment variables without ``QUIRE_``.
-
-    Attributes:
-        start_seconds: how long its start may take.
-    """
-
-    start_seconds = START_SECONDS
+    start_seconds = START_SECONDS  # how long its start may take
 
     def __init__(self, directory: Path, url: str = "", settings: dict[str, str] | None = None) -> None:
         self.data = directory / "data"
-        self.url = url or f"lmdb://{self.data}/store"
+        self.url = url or f"lmdb://{self.data}/store"  # its store; empty for LMDB in its data directory
         self.log_path = directory / "broker.log"
         self._environment = _ENVIRONMENT | {f"QUIRE_{name}": value for name, value in (settings or {}).items()}
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, *flags: str) -> None:
-        """Start it as a user does.
-
-        Args:
-            *flags: of ``quire broker start``; they override those that it has anyway.
-        """
+        """Start it as a user does."""
         self._run([*QUIRE, "broker", "start", "--http", "127.0.0.1:0"], *flags)
 
     def start_with_fault(self, fault: str, point: str, nth: int, times: int = 1) -> None:
@@ -64,29 +51,17 @@ class BrokerProcess:
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """The process that was started last."""
         assert self._process, "the broker was not started"
         return self._process
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     def port(self) -> int:
-        """Wait until it listens.
-
-        Returns:
-            Its STOMP port.
-        """
         return int(str(self._listening()["stomp"]).rpartition(":")[2])
 
     def openwire(self) -> str:
-        """Wait until it listens.
-
-        Returns:
-            Its URL for Quire's client.
-        """
         return f"tcp://{self._listening()['openwire']}"
 
     def _listening(self) -> dict[str, object]:
@@ -108,15 +83,12 @@ class BrokerProcess:
 
     @property
     def http(self) -> str:
-        """The URL of its HTTP API, once it listens."""
         return f"http://{self._facts()['http']}"
 
     def metric(self, name: str) -> float:
-        """The value of a metric, named with its labels as it is written."""
         return float(next(line for line in self._metrics() if line.startswith(f"{name} ")).split()[1])
 
     def metric_of_all(self, name: str) -> float:
-        """The sum of a metric over all its labels."""
         return sum([float(line.rpartition(" ")[2]) for line in self._metrics() if line.startswith(f"{name}{{")])
 
     def _metrics(self) -> list[str]:
@@ -126,20 +98,13 @@ class BrokerProcess:
 
     @property
     def log(self) -> str:
-        """Everything it and those before it have logged."""
         return self.log_path.read_text()
 
     def events(self, name: str) -> list[dict[str, object]]:
-        """What it has logged under the name of an event."""
         lines = [json.loads(line) for line in self.log.splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == name]
 
     def wait_for_event(self, name: str) -> dict[str, object]:
-        """Wait until it logs an event.
-
-        Returns:
-            The event.
-        """
         deadline = time.monotonic() + START_SECONDS
         while not (found := self.events(name)):
             assert time.monotonic() < deadline, f"no event {name} after {START_SECONDS} s:\n{self.log}"
@@ -147,11 +112,9 @@ class BrokerProcess:
         return found[0]
 
     def pause(self) -> None:
-        """Stop it where it is, as a machine does that sleeps or swaps."""
         self.process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused one go on."""
         self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
@@ -161,18 +124,12 @@ class BrokerProcess:
             self._process.wait(START_SECONDS)
 
     def stop(self) -> None:
-        """End it with SIGTERM, and make sure that it ended well."""
         self.process.terminate()
         assert self.wait() == 0, f"the broker did not stop well:\n{self.log}"
 
     def wait(self) -> int:
-        """Wait for its end.
-
-        Returns:
-            The exit code; negative if a signal ended it.
-        """
+        """Wait for its end."""
         return self.process.wait(START_SECONDS)
 
     def wait_until_it_killed_itself(self) -> None:
-        """Wait until a fault has ended it."""
         assert self.wait() == -signal.SIGKILL, f"the broker ended otherwise than by its fault:\n{self.log}"

@@ -10,12 +10,10 @@ from tests.acceptance.crash.broker_process import BrokerProcess
 
 @pytest.fixture(params=["lmdb", "sqlite"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store of each embedded kind, not made yet."""
     return embedded(request.param, tmp_path)
 
 
 def embedded(kind: str, directory: Path) -> str:
-    """The URL of an embedded store in a directory."""
     return f"lmdb://{directory}/store" if kind == "lmdb" else f"sqlite://{directory}/store.db"
 
 

@@ -29,32 +29,14 @@ _BACKENDS = "SELECT pid, state FROM pg_stat_activity WHERE backend_type = 'clien
 
 @dataclass(frozen=True)
 class Cuts:
-    """What to do.
-
-    Attributes:
-        seconds: for how long.
-        seed: of everything random.
-        every: how many seconds lie between two cuts, at the least and at the most.
-        kill_every: after how many seconds the server is killed and started again; 0 for never.
-    """
-
-    seconds: float
-    seed: int
-    every: tuple[float, float] = (0.05, 0.3)
-    kill_every: float = 0.0
+    seconds: float  # for how long
+    seed: int  # of everything random
+    every: tuple[float, float] = (0.05, 0.3)  # how many seconds lie between two cuts, at the least and at the most
+    kill_every: float = 0.0  # after how many seconds the server is killed and started again; 0 for never
 
 
 class Cutter:
-    """Cuts a connection of a server now and then, whoever has it, and kills the server itself.
-
-    Args:
-        server: the server.
-        cuts: how often.
-
-    Attributes:
-        cut: how many connections were cut.
-        killed: how often the server was killed.
-    """
+    """Cuts a connection of a server now and then, whoever has it, and kills the server itself."""
 
     def __init__(self, server: PostgresqlServer, cuts: Cuts) -> None:
         self.cut = self.killed = 0
@@ -63,7 +45,6 @@ class Cutter:
         self._random = Random(cuts.seed)
 
     async def run(self) -> None:
-        """Cut until the time is up."""
         began = time.monotonic()
         while time.monotonic() - began < self._cuts.seconds:
             with contextlib.suppress(psycopg.OperationalError), self._server.connect() as connection:
@@ -88,20 +69,6 @@ class Cutter:
 async def cut_connections(
     server: PostgresqlServer, cuts: Cuts, directory: Path, say: Callable[[str], None] = lambda text: None
 ) -> tuple[Load, Cutter]:
-    """Have a broker work while its connections are cut.
-
-    Args:
-        server: its server.
-        cuts: what to do.
-        directory: an empty one, for the log.
-        say: is told what happens, a line at a time.
-
-    Returns:
-        The load, when everything has arrived, and what was done to it.
-
-    Raises:
-        AssertionError: a promise was broken.
-    """
     url, cutter = server.url_for(directory), Cutter(server, cuts)
     broker = BrokerProcess(directory, url, {"MEMORY__LIMIT": MEMORY_LIMIT})
     broker.start()
@@ -140,7 +107,6 @@ def _check_alive(broker: BrokerProcess, load: Load) -> None:
 
 
 def main() -> None:
-    """Run it. A failure ends it with the assertion."""
     parser = argparse.ArgumentParser(prog="python -m tests.acceptance.crash.connections", description=__doc__)
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--kill-every", type=float, default=0.0, help="seconds between kills of the server itself")

@@ -45,56 +45,29 @@ KILLS_OF_SHARDS = [STARTING, ONE, ONE, MOMENT]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do.
-
-    Attributes:
-        store: ``lmdb`` or ``sqlite``.
-        rounds: how often the broker is killed; each of ``KILLS``, or ``KILLS_OF_SHARDS``, has its turn.
-        seed: of everything random.
-        sync: the setting ``store.sync``.
-        shards: how many processes the broker has.
-    """
-
-    store: str
-    rounds: int
-    seed: int
-    sync: str = "always"
-    shards: int = 1
+    store: str  # ``lmdb`` or ``sqlite``
+    rounds: int  # how often the broker is killed; each of ``KILLS``, or ``KILLS_OF_SHARDS``, has its turn
+    seed: int  # of everything random
+    sync: str = "always"  # the setting ``store.sync``
+    shards: int = 1  # how many processes the broker has
 
     @property
     def kills(self) -> list[str]:
-        """The ways to kill it."""
         return KILLS if self.shards == 1 else KILLS_OF_SHARDS
 
     @property
     def flags(self) -> list[str]:
-        """Of ``quire broker start``."""
         return [] if self.shards == 1 else ["--shards", str(self.shards)]
 
     def stores(self, directory: Path) -> list[str]:
-        """The URLs of its stores, once they are made."""
         url = self.url(directory)
         return [url] if self.shards == 1 else [f"{url}-shard-{shard}" for shard in range(self.shards)]
 
     def url(self, directory: Path) -> str:
-        """The store's URL."""
         return f"lmdb://{directory}/store" if self.store == "lmdb" else f"sqlite://{directory}/store.db"
 
 
 async def run_rounds(plan: Plan, directory: Path, say: Callable[[str], None] = lambda text: None) -> Load:
-    """Kill a broker again and again.
-
-    Args:
-        plan: what to do.
-        directory: an empty one, for the store and the log.
-        say: is told what happens, a line at a time.
-
-    Returns:
-        The load, when everything has arrived.
-
-    Raises:
-        AssertionError: a promise was broken.
-    """
     random = Random(plan.seed)
     broker = BrokerProcess(directory, plan.url(directory), {"STORE__SYNC": plan.sync, "MEMORY__LIMIT": MEMORY_LIMIT})
     try:
@@ -122,7 +95,6 @@ async def run_rounds(plan: Plan, directory: Path, say: Callable[[str], None] = l
 
 
 async def _kill(plan: Plan, broker: BrokerProcess, load: Load, kill: str, random: Random) -> None:
-    """Start a broker and kill it in one of the ways."""
     if kill == STARTING:
         broker.start(*plan.flags)
         await asyncio.sleep(random.uniform(0.05, 0.6 * plan.shards))
@@ -147,13 +119,11 @@ async def _kill(plan: Plan, broker: BrokerProcess, load: Load, kill: str, random
 
 
 def _start(plan: Plan, broker: BrokerProcess) -> None:
-    """Start a broker that does not run."""
     if not broker.is_running:
         broker.start(*plan.flags)
 
 
 def _kill_all(plan: Plan, broker: BrokerProcess) -> None:
-    """Kill all processes of a broker at once."""
     pids = [] if plan.shards == 1 else [row.pid for row in _owners(broker).values() if row.pid]
     broker.kill()
     for pid in pids:
@@ -175,7 +145,6 @@ def _kill_one(broker: BrokerProcess, shard: int) -> None:
 
 
 def _owners(broker: BrokerProcess) -> dict[int, ShardRow]:
-    """Who runs the shards of a broker, as far as it is known."""
     database = broker.data / "shards.db"
     if not database.exists():
         return {}
@@ -198,11 +167,6 @@ def check_stores(plan: Plan, directory: Path) -> int:
 
 
 def check_store(url: str) -> int:
-    """Fail if a store is damaged.
-
-    Returns:
-        How many messages it has.
-    """
     with open_for_reading(url) as opened:
         findings = list(islice(verify(opened.store, opened.maintenance), 20))
         assert not findings, f"the store is damaged: {findings}"

@@ -1,6 +1,12 @@
 """What the crash tests rest on: the ledger finds each kind of broken promise."""
 
-from tests.acceptance.crash.ledger import Key, Ledger, Order
+import asyncio
+from random import Random
+
+import pytest
+
+from tests.acceptance.crash import load
+from tests.acceptance.crash.load import Key, Ledger, Order
 
 
 def key(number: int, attempt: int = 1, unit: int = 0) -> Key:
@@ -98,3 +104,24 @@ def test_wrong_order_is_found() -> None:
     for found in (key(1), key(2), key(1, attempt=2), key(3)):
         order.follow(found)
     assert len(ledger.violations) == 1
+
+
+def test_what_was_confirmed_and_never_came_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was sent on has to come out again, and what goes to two subscriptions has to come to both."""
+    monkeypatch.setattr(load, "DRAIN_SECONDS", 0.2)
+    taken, second, forwarded = Ledger(), Ledger(), Ledger()
+    taken.others.append(second)
+    taken.confirm([("p", 1), ("p", 2)])
+    for ledger, numbers in ((taken, (1, 2)), (second, (1,)), (forwarded, (2,))):
+        for number in numbers:
+            ledger.deliver(f"id-{number}", key(number), False)
+            ledger.acknowledge([f"id-{number}"])
+    clients = load.Clients(load.Place(), Random(1))
+    clients.flows = [load.Flow([], [], [taken, second], forwarded)]
+
+    async def drain() -> list[str]:
+        async with clients:
+            return await clients.drain()
+
+    assert asyncio.run(drain()) == ["p 2", "p 1"]
+    assert clients.missing == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.takeover.networks import Network
+from benchmarks.takeover.pair import Network
 from benchmarks.takeover.run import Plan, run
 from tests.postgresql_server import NoServer, find_account, find_programs
 

@@ -5,8 +5,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.acceptance.full_disk.scenario import SIZE, FullDisk, run
-from tests.acceptance.full_disk.small_disk import mounted
+from tests.acceptance.full_disk.scenario import SIZE, FullDisk, mounted, run
 
 
 def main() -> None:

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.full_disk.scenario import SIZE, FullDisk
-from tests.acceptance.full_disk.small_disk import CannotMount, SmallDisk, mounted
+from tests.acceptance.full_disk.scenario import SIZE, CannotMount, FullDisk, SmallDisk, mounted
 
 MakeFullDisk = Callable[..., FullDisk]
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A file system of its own, which only root can make."""
     try:
         with mounted(tmp_path / "small", SIZE) as disk:
             yield disk

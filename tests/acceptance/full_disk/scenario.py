@@ -1,14 +1,58 @@
-"""A broker on a disk that fills: producers are held, consumers drain it, it stops, starts and is killed meanwhile."""
+"""A broker on a small disk that is filled to the last byte."""
 
+import os
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from quire.client import AckMode, Queue
 from quire.client.sync import Consumer, connect
 from quire.errors import BrokerUnreachable, ProducerHeld, StoreFull
 from tests.acceptance.crash.broker_process import BrokerProcess, quire
-from tests.acceptance.full_disk.small_disk import SmallDisk
+
+_STEPS = (1 << 20, 4096, 1)
+
+
+class CannotMount(Exception):
+    """No file system can be mounted here; mostly because this is not root."""
+
+
+class SmallDisk:
+    def __init__(self, path: Path) -> None:
+        self.path = path  # where it is mounted
+        self._ballast = path / "ballast"
+
+    @property
+    def free(self) -> int:
+        found = os.statvfs(self.path)
+        return found.f_bavail * found.f_frsize
+
+    def fill(self, leave: int = 0) -> None:
+        """Write a file until no more than so many bytes are free; what is in it already stays."""
+        with self._ballast.open("ab", buffering=0) as file:
+            for step in _STEPS:
+                with suppress(OSError):
+                    while self.free > leave and file.write(bytes(min(step, max(self.free - leave, 1)))):
+                        pass
+
+    def empty(self) -> None:
+        self._ballast.unlink()
+
+
+@contextmanager
+def mounted(path: Path, size: str) -> Iterator[SmallDisk]:
+    path.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", f"size={size}", "quire-test", str(path)]
+    done = subprocess.run(mounting, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise CannotMount(done.stderr.strip())
+    try:
+        yield SmallDisk(path)
+    finally:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+
 
 SIZE = "64m"
 """The disk."""
@@ -25,37 +69,18 @@ ENOUGH = 100_000
 
 
 class FullDisk:
-    """One broker on one small disk, and what is confirmed and not consumed yet.
-
-    Args:
-        directory: for the broker's log, on another disk.
-        disk: the small disk, for store and data directory.
-        kind: ``lmdb`` or ``sqlite``.
-        settings: other ones than ``SETTINGS``.
-
-    Attributes:
-        confirmed: the numbers of the messages that the broker has confirmed.
-        persistent: whether the messages are.
-    """
+    """One broker on one small disk, and what is confirmed and not consumed yet."""
 
     def __init__(self, directory: Path, disk: SmallDisk, kind: str, settings: dict[str, str] | None = None) -> None:
         url = f"lmdb://{disk.path}/store" if kind == "lmdb" else f"sqlite://{disk.path}/store.db"
-        self.disk = disk
+        self.disk = disk  # the small disk, for store and data directory
         self.broker = BrokerProcess(directory, url, SETTINGS | (settings or {}))
         self.broker.data = disk.path / "data"
-        self.confirmed: list[int] = []
-        self.persistent = True
+        self.confirmed: list[int] = []  # the numbers of the messages that the broker has confirmed
+        self.persistent = True  # whether the messages are
         self._next = 0
 
     def produce(self, count: int = ENOUGH) -> type[Exception] | None:
-        """Send until the broker takes no more.
-
-        Args:
-            count: how many at the most.
-
-        Returns:
-            What the broker refused with; None if it took all.
-        """
         with connect(self.broker.openwire(), on_error=lambda error: None) as connection:
             producer = connection.session().producer(QUEUE, persistent=self.persistent)
             for _ in range(0, count, WINDOW):
@@ -71,11 +96,6 @@ class FullDisk:
         return None
 
     def consume(self, count: int = ENOUGH, patience: float = 5.0) -> list[int]:
-        """Take and acknowledge messages until so many are there, or none comes for a while.
-
-        Returns:
-            Their numbers.
-        """
         taken: list[int] = []
         with connect(self.broker.openwire()) as connection:
             consumer = connection.session(AckMode.INDIVIDUAL).consumer(QUEUE, prefetch=100)
@@ -84,27 +104,22 @@ class FullDisk:
         return taken
 
     def room(self, disk: str) -> float:
-        """How much room the metrics say a disk has, ``store`` or ``spool``."""
         return self.broker.metric(f'quire_disk_free_bytes{{disk="{disk}"}}')
 
     def held(self, cause: str) -> float:
-        """How many producers the metrics say are held for a cause."""
         return self.broker.metric(f'quire_producers_held{{cause="{cause}"}}')
 
     def wait_until(self, holds: Callable[[], bool], what: str, seconds: float = 20.0) -> None:
-        """Wait for something."""
         deadline = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < deadline, f"not after {seconds:g} s: {what}\n{self.broker.log}"
             time.sleep(0.05)
 
     def verify_after_space(self) -> None:
-        """The same, once the disk has space again."""
         self.disk.empty()
         self.verify()
 
     def verify(self) -> None:
-        """Make sure that the store of the broker, which has ended, has no damage."""
         done = quire("store", "verify", "--store", self.broker.url)
         assert done.returncode == 0, done.stdout + done.stderr
 
@@ -118,12 +133,7 @@ def _take(consumer: Consumer, patience: float) -> int | None:
 
 
 def run(full: FullDisk, say: Callable[[str], None] = lambda text: None) -> None:
-    """Fill, drain, stop, start, kill, start, drain, and go on when there is space.
-
-    Args:
-        full: a broker that has not been started, on an empty disk.
-        say: told of each step.
-    """
+    """Fill, drain, stop, start, kill, start, drain, and go on when there is space."""
     broker, disk = full.broker, full.disk
     fill(full, say)
     part = full.consume(len(full.confirmed) // 4)
@@ -157,7 +167,6 @@ def run_spool(full: FullDisk, say: Callable[[str], None] = lambda text: None) ->
 
 
 def fill(full: FullDisk, say: Callable[[str], None]) -> None:
-    """Start it; fill the disk with messages until they are refused, and then to the last byte."""
     broker, disk = full.broker, full.disk
     broker.start()
     refused = full.produce()
@@ -171,7 +180,6 @@ def fill(full: FullDisk, say: Callable[[str], None]) -> None:
 
 
 def start_on_full_disk(full: FullDisk, say: Callable[[str], None]) -> None:
-    """Take what space is left, and start it."""
     full.disk.fill()
     assert full.disk.free == 0
     full.broker.start()
@@ -180,7 +188,6 @@ def start_on_full_disk(full: FullDisk, say: Callable[[str], None]) -> None:
 
 
 def go_on(full: FullDisk, disk: str, say: Callable[[str], None]) -> None:
-    """Give the disk space again: messages are taken and delivered."""
     full.disk.empty()
     full.wait_until(lambda: full.broker.metric("quire_store_writable") == 1, "the store takes writes")
     full.wait_until(lambda: full.room(disk) >= LIMIT, f"the {disk} has room again")

@@ -8,9 +8,7 @@ import pytest
 
 from tests.acceptance.conftest import StartBroker, defects
 from tests.acceptance.crash.broker_process import BrokerProcess
-from tests.acceptance.hostile.peer import SECONDS, Peer
-from tests.acceptance.hostile.traffic import Traffic
-from tests.acceptance.hostile.vitals import Vitals
+from tests.acceptance.hostile.peer import SECONDS, Peer, Traffic, Vitals
 
 MEMORY = 64 << 20
 """How much a broker may grow, in bytes: twice what its limits add up to, as not all that is freed is given back."""
@@ -20,7 +18,6 @@ Connect = Callable[..., Peer]
 
 @pytest.fixture(scope="module")
 def broker(start_broker: StartBroker) -> BrokerProcess:
-    """A broker with narrow limits."""
     if sys.platform != "linux":
         pytest.skip("reads memory and connections from Linux's /proc")
     return start_broker(
@@ -32,7 +29,6 @@ def broker(start_broker: StartBroker) -> BrokerProcess:
 
 @pytest.fixture(scope="module")
 def baseline(broker: BrokerProcess) -> int:
-    """The broker's memory before anybody did anything to it."""
     return Vitals(broker).anonymous_memory
 
 
@@ -53,7 +49,6 @@ def unharmed(broker: BrokerProcess, baseline: int, destination: str) -> Iterator
 
 @pytest.fixture
 def connect(broker: BrokerProcess, unharmed: Vitals) -> Iterator[Connect]:
-    """Connects peers, and closes them."""
     with ExitStack() as peers:
 
         def open_peer(opening: bytes = b"", receive_buffer: int = 0) -> Peer:

@@ -8,8 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.acceptance.crash.broker_process import BrokerProcess
-from tests.acceptance.hostile.peer import SECONDS, Peer
-from tests.acceptance.hostile.vitals import Vitals
+from tests.acceptance.hostile.peer import SECONDS, Peer, Vitals
 
 pytestmark = pytest.mark.slow
 

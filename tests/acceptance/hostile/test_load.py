@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.acceptance.hostile.conftest import Connect
-from tests.acceptance.hostile.peer import CONNECT, SECONDS
-from tests.acceptance.hostile.vitals import Vitals
+from tests.acceptance.hostile.peer import CONNECT, SECONDS, Vitals
 
 pytestmark = pytest.mark.slow
 

@@ -61,56 +61,37 @@ def content(body: bytes | str, **headers: str) -> bytes:
 
 
 class Delivery(NamedTuple):
-    """What a client was given."""
-
     part: Part
     message: Message
     first: bool
 
 
 class Client:
-    """A door for tests.
-
-    Attributes:
-        session: its session.
-        log: the names of what it has heard, with the token or the body, in order.
-        tokens: those that came back.
-        results: the results of verbs, by their tokens.
-        errors: the codes of errors, with their tokens.
-        failures: these errors.
-        deliveries: what it was given.
-        gone: the numbers of the parts that went.
-        pulls: how many messages had not come when pulls ended.
-        shown: how many messages were damaged when browsers ended.
-        events: of its members.
-        ended: the code of the error by which its session ended; empty until then.
-        lost: how its connection ends then.
-    """
+    """A door for tests."""
 
     session: Session
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.has_ended: bool | None = False
-        self.log: list[tuple[str, Any]] = []
-        self.tokens: list[Token] = []
-        self.results: dict[Token, Any] = {}
-        self.errors: list[tuple[Token, str]] = []
-        self.failures: list[QuireError] = []
-        self.deliveries: list[Delivery] = []
-        self.gone: list[int] = []
-        self.pulls: list[int] = []
-        self.shown: list[int] = []
-        self.events: list[tuple[str, dict[str, str]]] = []
+        self.log: list[tuple[str, Any]] = []  # the names of what it has heard, with the token or the body, in order
+        self.tokens: list[Token] = []  # those that came back
+        self.results: dict[Token, Any] = {}  # the results of verbs, by their tokens
+        self.errors: list[tuple[Token, str]] = []  # the codes of errors, with their tokens
+        self.failures: list[QuireError] = []  # these errors
+        self.deliveries: list[Delivery] = []  # what it was given
+        self.gone: list[int] = []  # the numbers of the parts that went
+        self.pulls: list[int] = []  # how many messages had not come when pulls ended
+        self.shown: list[int] = []  # how many messages were damaged when browsers ended
+        self.events: list[tuple[str, dict[str, str]]] = []  # of its members
         self.consumers_ended: list[tuple[str, str]] = []
         self.ended_by = ""
-        self.lost = LeavingKind.LOST
+        self.lost = LeavingKind.LOST  # how its connection ends then
         self._waiting: list[tuple[Callable[[], bool], Token]] = []
 
     # What it says.
 
     def say(self, verb: Callable[[], bool], token: Token = None, *, passes: bool = False) -> None:
-        """Hand in a verb, behind those that wait."""
         if self._waiting and not passes:
             self._waiting.append((verb, token))
             return
@@ -122,7 +103,6 @@ class Client:
 
     @property
     def is_held(self) -> bool:
-        """Whether something waits to be handed in again."""
         return bool(self._waiting)
 
     def send(
@@ -143,146 +123,117 @@ class Client:
         return lambda: self.session.accept(self.session.route(destination, traits), whole, how, tx=tx, token=token)
 
     def consume(self, *addresses: Address, id: str = "c", token: Token = None, **spec: Any) -> Consumer:
-        """Subscribe; what is refused at once is raised."""
         return self.session.subscribe(SubscribeSpec(id, addresses or (QUEUE,), **spec), token)
 
     def member(
         self, group: str | None = "g", member: str | None = None, id: str = "m", token: Token = None,
         address: Address = STREAM, spec: dict[str, Any] | None = None, **wish: Any,
     ) -> Consumer:  # fmt: skip
-        """Join a group, or read."""
         kind = ConsumerKind.READER if group is None else ConsumerKind.MEMBER
         return self.consume(
             address, id=id, token=token, kind=kind, membership=Membership(group, member, **wish), **spec or {}
         )
 
     def settle(self, what: What, how: Settlement = ACCEPTED, *, tx: bytes | None = None, token: Token = None) -> None:
-        """Settle messages."""
         self.say(lambda: self.session.settle(what, how, tx=tx, token=token), token, passes=tx is None)
 
     def these(self, *deliveries: Delivery, how: Settlement = ACCEPTED, **rest: Any) -> None:
-        """Settle some messages of one part."""
         self.settle(These(deliveries[0].part, [each.message.sequence for each in deliveries]), how, **rest)
 
     def up_to(
         self, last: Delivery, first: Delivery | None = None, expected: int = 0, how: Settlement = ACCEPTED, **rest: Any
     ) -> None:  # fmt: skip
-        """Settle a range."""
         begins = None if first is None else first.message.sequence
         part = None if first is None else first.part
         self.settle(UpTo(last.part, begins, last.message.sequence, expected, part), how, **rest)
 
     def handles(self, *deliveries: Delivery, how: Settlement = ACCEPTED, token: Token = "handles", **rest: Any) -> None:
-        """Settle messages of a member by their names."""
         handles = [handle(each) for each in deliveries]
         self.settle(Handles(deliveries[0].part.consumer, handles), how, token=token, **rest)
 
     def begin(self, tx: bytes, token: Token = None) -> None:
-        """Begin a transaction."""
         self.say(lambda: self.session.begin(tx, token), token)
 
     def end(self, tx: bytes, step: Step = Step.COMMIT, token: Token = "end") -> None:
-        """Take a transaction a step further."""
         self.say(lambda: self.session.end(tx, step, token), token)
 
     def unsubscribe(self, consumer: Consumer, seen: Seen = UNKNOWN, token: Token = None) -> None:
-        """A consumer goes."""
         self.say(lambda: self.session.unsubscribe(consumer, seen, token), token)
 
     def call(self, name: str, *arguments: Any, token: Token = "call") -> None:
-        """Ask a service."""
         self.say(lambda: self.session.call(name, arguments, token), token)
 
     def open(self, token: Token = None, **opening: Any) -> None:
-        """Introduce itself."""
         self.say(lambda: self.session.open(Opening("test 1", **opening), token), token)
 
     def leave(self, kind: LeavingKind = LeavingKind.CLEAN, token: Token = None) -> None:
-        """Go."""
         self.session.leave(Leaving(kind, "it went"), token)
 
     # What it was given.
 
     def take(self) -> list[Delivery]:
-        """What came since it was asked last."""
         deliveries, self.deliveries = self.deliveries, []
         return deliveries
 
     def bodies(self) -> list[str]:
-        """The bodies of that."""
         return [each.message.body.decode() for each in self.take()]
 
     @property
     def codes(self) -> list[str]:
-        """The codes of the errors."""
         return [code for _, code in self.errors]
 
     # What it hears.
 
     @property
     def is_closed(self) -> bool:
-        """Whether its connection is gone."""
         return bool(self.ended_by)
 
     def recheck(self) -> Iterator[None]:
-        """Rules have changed."""
         yield from self.session.recheck()
 
     def deliver(self, part: Part, messages: list[Message], first: bool) -> None:
-        """Keep messages."""
         self.deliveries += [Delivery(part, message, first) for message in messages]
         self.log += [("deliver", message.body.decode()) for message in messages]
 
     def confirmed(self, tokens: list[Token]) -> None:
-        """Keep tokens."""
         self.tokens += tokens
         self.log += [("confirmed", token) for token in tokens]
 
     def answered(self, token: Token, result: Any) -> None:
-        """Keep a result."""
         self.results[token] = result
         self.log.append(("answered", token))
 
     def failed(self, token: Token | None, error: QuireError) -> None:
-        """Keep an error."""
         self.errors.append((token, error.code))
         self.failures.append(error)
 
     def part_added(self, part: Part) -> None:
-        """Keep a part."""
         part.writer = f"writer of {part.number}"
         self.log.append(("part", part.number))
 
     def part_gone(self, part: Part) -> None:
-        """Keep that it went."""
         self.gone.append(part.number)
 
     def pull_ended(self, consumer: Consumer, left: int) -> None:
-        """Keep what did not come."""
         self.pulls.append(left)
         self.log.append(("pull", left))
 
     def browse_ended(self, consumer: Consumer, damaged: int) -> None:
-        """Keep that all was shown."""
         self.shown.append(damaged)
         self.log.append(("shown", damaged))
 
     def event(self, consumer: Consumer, name: str, headers: dict[str, str]) -> None:
-        """Keep an event."""
         self.events.append((name, headers))
         self.log.append(("event", name))
 
     def consumer_ended(self, consumer: Consumer, error: QuireError) -> None:
-        """Keep that it ended."""
         self.consumers_ended.append((consumer.spec.id, error.code))
 
     def ended(self, error: QuireError) -> None:
-        """The connection ends."""
         self.ended_by = error.code
         self.session.leave(Leaving(self.lost, "its connection ended"))
 
     def go_on(self) -> None:
-        """Hand in again what was not taken."""
         waiting, self._waiting = self._waiting, []
         self.session.takes_input()
         for verb, token in waiting:
@@ -293,7 +244,6 @@ class Client:
         """Nothing gathers."""
 
     def discard(self) -> None:
-        """Nothing gathers."""
         self.ended_by = "discarded"
         self.session.leave(Leaving(self.lost, "its connection ended"))
 
@@ -306,13 +256,7 @@ def handle(delivery: Delivery) -> Handle:
 
 
 class World(ABC):
-    """A broker and its clients.
-
-    Attributes:
-        broker: the broker that has the destinations.
-    """
-
-    broker: SteppedBroker
+    broker: SteppedBroker  # the broker that has the destinations
 
     @abstractmethod
     def session(self, client: Client, user: str) -> Session:
@@ -331,14 +275,12 @@ class World(ABC):
         """Let time go by, and run."""
 
     def connect(self, name: str = "client", user: str = "", **opening: Any) -> Client:
-        """A client that has introduced itself."""
         client = self.newcomer(name, user)
         client.open(**opening)
         self.run()
         return client
 
     def newcomer(self, name: str = "client", user: str = "") -> Client:
-        """A client that has not introduced itself yet."""
         client = Client(name)
         client.session = self.session(client, user)
         return client
@@ -354,11 +296,9 @@ class World(ABC):
         self.run_turns()
 
     def recover(self) -> None:
-        """The store takes writes again."""
         self.advance(1.1)
 
     def depth(self, name: str = "q") -> int:
-        """How many messages a queue has."""
         return self.broker.queue(name).depth
 
 
@@ -372,36 +312,28 @@ def guard(stepped: SteppedBroker, secret: str = "") -> Guard:
 
 
 class LocalWorld(World):
-    """One broker."""
-
     secrets: dict[str, str]
 
     def __init__(self, **changes: Any) -> None:
         self.broker = SteppedBroker(settings(**changes))
 
     def session(self, client: Client, user: str) -> Session:
-        """A ``LocalSession``."""
         session = LocalSession(self.broker.broker, guard(self.broker, self.secrets[user] if user else ""), client)
         self.broker.sessions[client] = client  # type: ignore[assignment]
         return session
 
     def run(self) -> None:
-        """Turns and commits."""
         self.broker.run()
 
     def run_turns(self) -> None:
-        """Turns."""
         self.broker.run_turns()
 
     def advance(self, seconds: float) -> None:
-        """Time goes by."""
         self.broker.advance(seconds)
         self.broker.run()
 
 
 class Suite(ABC):
-    """A part of the suite."""
-
     @abstractmethod
     def world(self, **changes: Any) -> World:
         """A new world, with changed settings."""

@@ -45,12 +45,7 @@ PATIENCE = 30.0
 
 
 class Acts:
-    """One broker, and what happens to it.
-
-    Args:
-        directory: for its data.
-        seed: of what is random.
-    """
+    """One broker, and what happens to it."""
 
     def __init__(self, directory: Path, seed: int) -> None:
         settings, bare = directory / "quire.toml", directory / "bare.toml"
@@ -237,7 +232,6 @@ class Acts:
         self.broker.start()
 
     def depths(self) -> dict[str, int]:
-        """How many messages each queue has."""
         return {name: self._queue(name)["depth"] for name in self.truths.destinations if name.startswith("queue://")}
 
     def _look_at_the_end(self) -> None:
@@ -289,7 +283,6 @@ class Acts:
         self._wait_until(is_settled)
 
     def _end(self, destination: str, consumer: Witness) -> None:
-        """The consumer leaves, in order or not."""
         self._settle(destination, [consumer])
         if self._random.random() < 0.5:
             consumer.leave()

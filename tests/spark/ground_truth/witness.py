@@ -10,27 +10,17 @@ from tests.spark.ground_truth.truth import Note, Truths
 
 
 class Witness:
-    """A connection with at most one subscription.
-
-    Args:
-        target: the broker.
-        truths: where it notes what it sees.
-        name: no other client has the same.
-        client_id: what it tells the broker; nothing if empty.
-
-    Attributes:
-        held: what it has and has not settled.
-    """
+    """A connection with at most one subscription."""
 
     def __init__(self, target: Target, truths: Truths, name: str, client_id: str = "") -> None:
-        self._truths = truths
-        self._name = name
+        self._truths = truths  # where it notes what it sees
+        self._name = name  # no other client has the same
         self._link = Link(target, f"client-id:{client_id}\n" if client_id else "")
         self._receipts = 0
         self._awaited: dict[str, Callable[[], None]] = {}
         self.destination = ""
         self.prefetch = 0
-        self.held: list[Message] = []
+        self.held: list[Message] = []  # what it has and has not settled
 
     def subscribe(self, destination: str, prefetch: int, headers: str = "") -> None:
         """Consume a destination, written ``queue://orders``; each line of more headers has its newline."""
@@ -84,13 +74,11 @@ class Witness:
             self._ask(f"NACK\nid:{message.header('ack')}\n")
 
     def take(self, count: int) -> list[Message]:
-        """Wait until it has so many messages."""
         while len(self.held) < count:
             self._receive(ANSWER_LIMIT)
         return self.held[:count]
 
     def look(self) -> None:
-        """Take what the broker has sent so far."""
         self._receipts += 1
         name = f"look{self._receipts}"
         self._awaited[name] = lambda: None
@@ -98,7 +86,6 @@ class Witness:
         self.wait()
 
     def wait(self) -> None:
-        """Wait for all answers."""
         while self._awaited:
             self._receive(ANSWER_LIMIT)
 

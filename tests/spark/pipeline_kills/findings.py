@@ -35,11 +35,6 @@ class Findings(NamedTuple):
 
 
 def findings(spark: SparkSession, broker: TargetBroker, work: Path, far: int) -> Findings:
-    """Compare what was written with what the stream has. The broker has ended.
-
-    Args:
-        far: numbers from here on were sent to end the windows before.
-    """
     stored: dict[str, list[bytes]] = {queries.NUMBERS: [], queries.SUMS: [], queries.REPLAYED: []}
     for destination, body in broker.stored():
         stored.setdefault(destination, []).append(body)

@@ -47,13 +47,11 @@ class Producer(threading.Thread):
         self._next = 0
 
     def run(self) -> None:
-        """Send, until it is to end."""
         while not self._ended.wait(0.1):
             self.send(list(range(self._next, self._next + RATE)))
             self._next += RATE
 
     def send(self, numbers: list[int]) -> None:
-        """Send numbers."""
         rows = {
             "destination": queries.NUMBERS,
             "value": [b"%d" % number for number in numbers],
@@ -62,20 +60,13 @@ class Producer(threading.Thread):
         self._broker.write(msgspec.msgpack.encode(rows))
 
     def end(self) -> None:
-        """Send no more."""
         self._ended.set()
         if self.is_alive():
             self.join()
 
 
 class Killing:
-    """The queries, their broker and their cluster, and who kills them.
-
-    Args:
-        directory: for all data.
-        seed: of everything that is random.
-        kills: how many.
-    """
+    """The queries, their broker and their cluster, and who kills them."""
 
     def __init__(self, directory: Path, seed: int, kills: int) -> None:
         self.broker = TargetBroker(directory)
@@ -89,13 +80,6 @@ class Killing:
         self._driver: subprocess.Popen[bytes] | None = None
 
     def run(self, victims: list[str], pause: float, limit: float = math.inf) -> None:
-        """Kill one victim after another while the queries run, and let them end what is there.
-
-        Args:
-            victims: in order.
-            pause: how long to wait before each kill at the most, in seconds.
-            limit: after how many seconds nothing is killed any more.
-        """
         clock = SystemClock()
         until = clock.monotonic() + limit
         self.broker.start()
@@ -142,7 +126,6 @@ class Killing:
             self._random.choice(self._wait_for_one(victim)).kill()
 
     def _wait_for_one(self, victim: str) -> list[Process]:
-        """The processes of a kind, which come and go."""
         deadline = SystemClock().monotonic() + LONGEST
         while not (found := self._found(victim)):
             assert SystemClock().monotonic() < deadline, f"there is no {victim}: {self._tail}"

@@ -36,7 +36,6 @@ PARQUET, STREAM, REPLAY = "parquet", "stream", "replay"
 
 
 def checkpoint(work: Path, query: str) -> Path:
-    """Where a query has its checkpoint."""
     return work / query / "checkpoint"
 
 
@@ -54,7 +53,6 @@ def windows(spark: SparkSession, url: str) -> DataFrame:
 
 
 def start_windows(spark: SparkSession, url: str, work: Path, query: str, *, finish: bool) -> StreamingQuery:
-    """Windows to files, or to a stream."""
     found = windows(spark, url)
     if query == PARQUET:
         writer = found.writeStream.format("parquet").option("path", str(work / query / "files"))
@@ -82,7 +80,6 @@ def plan_of(spark: SparkSession, work: Path, chunks: int) -> Plan:
 
 
 def main() -> None:
-    """Run the queries."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("url")
     parser.add_argument("work", type=Path)

@@ -22,13 +22,11 @@ def subscribe(client: SteppedClient, destination: str, id: str = "0", ack: str =
 
 
 def request(stepped: SteppedBroker, client: SteppedClient, body: bytes = b"?", kind: str = "queue") -> None:
-    """Ask the service at ``work`` for an answer."""
     client.send("work", body, {"reply-to": f"/temp-{kind}/replies"})
     stepped.run()
 
 
 def answer(stepped: SteppedBroker, service: SteppedClient, body: bytes, **headers: str) -> Frame:
-    """Take a request, and answer it."""
     (message,) = service.take("MESSAGE")
     send_to(service, message.headers["reply-to"], body, **headers)
     stepped.run()

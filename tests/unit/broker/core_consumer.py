@@ -9,18 +9,7 @@ from tests.unit.broker.recipients import Recipient
 
 
 class CoreConsumer:
-    """A consumer of a queue; what it may be given at once has come.
-
-    Args:
-        stepped: the broker.
-        name: the queue.
-        prefetch: how many messages it may have.
-        wanted: its selector; empty for none.
-
-    Attributes:
-        session: its session.
-        subscription: its subscription.
-    """
+    """A consumer of a queue; what it may be given at once has come."""
 
     def __init__(self, stepped: SteppedBroker, name: str = "q", *, prefetch: int = 1000, wanted: str = "") -> None:
         self.session = Recipient(stepped)
@@ -33,7 +22,6 @@ class CoreConsumer:
         stepped.run()
 
     def pull(self, quantity: int = 1, timeout_ms: int = 0) -> Pull:
-        """Ask for messages."""
         return self.session.pull(self.subscription, quantity, timeout_ms)
 
     @property
@@ -42,13 +30,10 @@ class CoreConsumer:
         return self.session.errors.count("nothing-came")
 
     def take(self) -> list[Message]:
-        """The messages that have come since the last call."""
         return self.session.take()
 
     def bodies(self) -> list[bytes]:
-        """Their bodies."""
         return self.session.bodies()
 
     def leave(self, *, lost: bool = False) -> None:
-        """Go; what it has goes back."""
         self._queue.remove(self.subscription, "the consumer left", lost=lost)

@@ -42,13 +42,7 @@ def settings(
 
 
 def filled(count: int, name: str = "q", **changes: Any) -> SteppedBroker:
-    """A broker with messages ``0``, ``1``, ... in a queue, all stored.
-
-    Args:
-        count: how many.
-        name: the queue.
-        **changes: as ``settings``.
-    """
+    """A broker with messages ``0``, ``1``, ... in a queue, all stored."""
     stepped = SteppedBroker(settings(**changes))
     producer = stepped.connect()
     for number in range(count):
@@ -58,14 +52,7 @@ def filled(count: int, name: str = "q", **changes: Any) -> SteppedBroker:
 
 
 def consumer(stepped: SteppedBroker, name: str = "q", ack: str = "client-individual", **headers: str) -> SteppedClient:
-    """A client with one subscription; what it may be given at once has been dispatched to it.
-
-    Args:
-        stepped: the broker.
-        name: the queue it consumes.
-        ack: how it acknowledges.
-        **headers: of its SUBSCRIBE frame, without their prefix: ``prefetchSize="1"``.
-    """
+    """A client with one subscription; what it may be given at once has been dispatched to it."""
     client = stepped.connect()
     client.subscribe(name, ack, headers={f"activemq.{name}": value for name, value in headers.items()})
     stepped.run()
@@ -73,16 +60,7 @@ def consumer(stepped: SteppedBroker, name: str = "q", ack: str = "client-individ
 
 
 def drain(stepped: SteppedBroker, receiver: SteppedClient, after_each: float = 0.0) -> list[bytes]:
-    """Take and acknowledge messages until none comes any more.
-
-    Args:
-        stepped: the broker.
-        receiver: a client with a subscription.
-        after_each: how much time goes by after each acknowledgement, in seconds.
-
-    Returns:
-        Their bodies.
-    """
+    """Take and acknowledge messages until none comes any more."""
     got = []
     while messages := receiver.take("MESSAGE"):
         got += bodies(messages)
@@ -94,34 +72,26 @@ def drain(stepped: SteppedBroker, receiver: SteppedClient, after_each: float = 0
 
 
 def bodies(frames: list[Frame]) -> list[bytes]:
-    """The bodies of frames."""
     return [frame.body for frame in frames]
 
 
 def is_flagged(frame: Frame) -> bool:
-    """Whether a message says that it may have been delivered before."""
     return frame.headers.get("redelivered") == "true"
 
 
 def numbers(*values: int) -> list[bytes]:
-    """Bodies as ``filled`` makes them."""
     return [b"%d" % value for value in values]
 
 
 class DamagedStore(MemoryStore):
-    """An open store in memory in which one record can be damaged: it cannot be loaded any more.
-
-    Attributes:
-        damaged: its sequence; 0 for none.
-    """
+    """An open store in memory in which one record can be damaged: it cannot be loaded any more."""
 
     def __init__(self, damaged: int = 0) -> None:
         super().__init__()
-        self.damaged = damaged
+        self.damaged = damaged  # its sequence; 0 for none
         self.open()
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read records by sequence; the damaged one is an error."""
         if self.damaged in sequences:
             raise StoreCorrupt("the record is damaged", lane=lane, sequence=self.damaged)
         return super().load(lane, sequences)
@@ -138,7 +108,6 @@ def letter(
 
 
 def core_session(client: SteppedClient) -> LocalSession:
-    """The session of a client that has connected, as the core has it."""
     session = client.session.session
     assert isinstance(session, LocalSession)
     return session

@@ -10,13 +10,6 @@ from tests.unit.broker.harness import consumer
 
 
 class Rig:
-    """A stepped broker, and short ways to schedule messages on it.
-
-    Attributes:
-        stepped: the broker.
-        schedule: its schedule.
-    """
-
     def __init__(self, stepped: SteppedBroker | None = None) -> None:
         self.stepped = stepped or SteppedBroker()
         self.schedule: Schedule = self.stepped.broker.schedule
@@ -40,7 +33,6 @@ class Rig:
         return self.stepped.clock.now_ms()
 
     def passes(self, seconds: float) -> None:
-        """Let time go by, a quarter of a second at a time."""
         for _ in range(round(seconds * 4)):
             self.stepped.advance(0.25)
             self.stepped.run()
@@ -62,6 +54,5 @@ class Rig:
 
 
 def events(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged of the schedule."""
     found: list[str] = [record.event for record in caplog.records]  # type: ignore[attr-defined]
     return [event for event in found if event.startswith("schedule.")]

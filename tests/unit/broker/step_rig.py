@@ -9,13 +9,7 @@ from quire.testing.stepped import SteppedBroker
 
 
 class CountingStore(MemoryStore):
-    """An open store in memory that counts what is read.
-
-    Attributes:
-        bytes: how many bytes of messages were read.
-        entries: how many links, records and entries of the index of expirations were read.
-        loads: how many reads of messages there were.
-    """
+    """An open store in memory that counts what is read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,11 +17,9 @@ class CountingStore(MemoryStore):
         self.open()
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read records by sequence."""
         return self._counted(super().load(lane, sequences))
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read records in order."""
         page = super().page(lane, start, byte_budget, limit)
         self._counted(page.messages)
         return page
@@ -39,13 +31,11 @@ class CountingStore(MemoryStore):
         return messages
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Read links."""
         links = super().links(lane, start, limit)
         self.entries += len(links)
         return links
 
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
-        """Read the index of expirations."""
         found = super().expired(now_ms, limit, after)
         self.entries += len(found)
         return found
@@ -53,24 +43,15 @@ class CountingStore(MemoryStore):
 
 @dataclass
 class Most:
-    """The most that any turn read, or any commit had.
+    """The most that any turn read, or any commit had."""
 
-    Attributes:
-        bytes: of messages read in one turn.
-        entries: read in one turn.
-        removals: records that one commit removes.
-        written: bytes of messages that one commit writes.
-        commits: how many commits there were.
-    """
-
-    bytes: int = 0
-    entries: int = 0
-    removals: int = 0
-    written: int = 0
-    commits: int = 0
+    bytes: int = 0  # of messages read in one turn
+    entries: int = 0  # read in one turn
+    removals: int = 0  # records that one commit removes
+    written: int = 0  # bytes of messages that one commit writes
+    commits: int = 0  # how many commits there were
 
     def note(self, batch: WriteBatch) -> None:
-        """A commit begins."""
         parts = batch.lanes.values()
         self.commits += 1
         self.removals = max(self.removals, sum([len(part.removals) for part in parts]))
@@ -78,12 +59,10 @@ class Most:
 
 
 def counting(settings: object = None) -> SteppedBroker:
-    """A broker on a store that counts what is read."""
     return SteppedBroker(settings, store=CountingStore())  # type: ignore[arg-type]
 
 
 def run_counted(stepped: SteppedBroker, most: Most | None = None) -> Most:
-    """Turns and commits until there is nothing left to do at this time."""
     most = Most() if most is None else most
     store = stepped.store
     assert isinstance(store, CountingStore)
@@ -100,7 +79,6 @@ def run_counted(stepped: SteppedBroker, most: Most | None = None) -> Most:
 
 
 def advance_counted(stepped: SteppedBroker, seconds: float) -> Most:
-    """Let time go by, half a second at a time, and count."""
     most = Most()
     for _ in range(round(seconds * 2)):
         stepped.advance(0.5)

@@ -22,7 +22,6 @@ XID = xid(b"1")
 
 
 def start(stepped: SteppedBroker, session: Session | None = None, *, branch: bytes = b"1") -> XaBranch:
-    """Begin a branch, or go on with it."""
     return stepped.broker.xa.start(xid(branch), session or Recipient(stepped))
 
 
@@ -34,7 +33,6 @@ def send_in(stepped: SteppedBroker, branch: XaBranch, destination: str, body: by
 
 
 def depths(stepped: SteppedBroker) -> dict[str, int]:
-    """How many messages there are, by queue; empty queues are left out."""
     return {name: queue.depth for name, queue in stepped.broker.queues.items() if queue.depth}
 
 

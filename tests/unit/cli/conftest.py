@@ -20,29 +20,23 @@ class FakeBroker:
     Attributes:
         answers: status and content by method and path below ``/api/v1``; a list is used up one by one.
         calls: (method, path, query, body) of each request.
-        urls: where each request went, without the path.
-        patience: how long the last one would have waited.
-        authorization: who the last one was from.
     """
 
     answers: dict[tuple[str, str], Any] = field(default_factory=dict)
     calls: list[tuple[str, str, dict[str, str], Any]] = field(default_factory=list)
-    urls: list[str] = field(default_factory=list)
-    patience: float | None = 0.0
-    authorization: str | None = None
+    urls: list[str] = field(default_factory=list)  # where each request went, without the path
+    patience: float | None = 0.0  # how long the last one would have waited
+    authorization: str | None = None  # who the last one was from
 
     def answer(self, method: str, path: str, content: object, status: int = 200) -> None:
-        """Answer so, from now on."""
         self.answers[method, path] = (status, content)
 
     def answer_in_turn(self, method: str, path: str, *contents: object) -> None:
-        """Answer the first call with the first content, and so on."""
         self.answers[method, path] = [(200, content) for content in contents]
 
     def exchange(
         self, method: str, url: str, body: bytes | None, patience: float | None, authorization: str | None
     ) -> tuple[int, bytes]:
-        """Stands for ``quire.cli.api.exchange``."""
         self.authorization = authorization
         self.patience = patience
         parts = urlsplit(url)

@@ -45,15 +45,10 @@ def _messages(parts: list[str], query: dict[str, str]) -> dict[str, Any]:
 
 
 class FakeBroker(httpx.AsyncBaseTransport):
-    """Answers what the API would, and remembers the requests.
-
-    Args:
-        queues: how many queues it has, beside those with hostile names.
-        users: their passwords; without any, everybody may do everything.
-    """
+    """Answers what the API would, and remembers the requests."""
 
     def __init__(self, queues: int = 60, users: dict[str, str] | None = None) -> None:
-        self.users = users or {}
+        self.users = users or {}  # their passwords; without any, everybody may do everything
         self.requests: list[tuple[str, str, dict[str, str], Any]] = []
         self.authorizations: list[str | None] = []
         self.who: dict[str, Any] = {
@@ -64,7 +59,6 @@ class FakeBroker(httpx.AsyncBaseTransport):
         self.queues = [shapes.queue(name, place) for place, name in enumerate(shapes.names(queues))]
 
     def fail(self, status: int, code: str, text: str) -> None:
-        """Answer nothing but an error from now on."""
         self.failure = error(status, code, text)
 
     def _is_known(self, authorization: str | None) -> bool:

@@ -36,8 +36,6 @@ def _console() -> tuple[Console, ASGIApp, ManualClock]:
 
 
 class Rig:
-    """A console with a broker, and a user of it."""
-
     def __init__(self, console: Console, app: ASGIApp, broker: FakeBroker, client: httpx.AsyncClient) -> None:
         self.console = console
         self.app = app
@@ -46,12 +44,10 @@ class Rig:
         self.user = User(client)
 
     async def log_in(self, user: str, password: str) -> httpx.Response:
-        """Fill in the form, and go on to where it leads."""
         form = {"user": user, "password": password, "broker": "broker:8161", "next": "/"}
         return await self.http.post("/login", data=form, headers={"origin": "http://localhost"})
 
     def element(self, kind: type, **props: object) -> Any:
-        """The one element of a kind with some properties."""
         assert self.user.client
         found = [
             element for element in self.user.client.elements.values()
@@ -61,7 +57,6 @@ class Rig:
         return found[0]
 
     def choose(self, text: str) -> None:
-        """Choose from a menu."""
         assert self.user.client
         for element in self.user.client.elements.values():
             if isinstance(element, ui.menu_item) and text in [each.text for each in element if hasattr(each, "text")]:
@@ -70,7 +65,6 @@ class Rig:
         raise AssertionError(f"no menu has {text}")
 
     def texts(self) -> list[str]:
-        """All texts on the page."""
         assert self.user.client
         elements = self.user.client.elements.values()
         return [text for element in elements if (text := getattr(element, "text", None))]

@@ -24,12 +24,7 @@ MAX_STEPS = 10_000
 
 
 class Api:
-    """Calls a broker's HTTP API, and runs the broker meanwhile.
-
-    Attributes:
-        stepped: the broker.
-        service: the process it is in, as the application sees it.
-    """
+    """Calls a broker's HTTP API, and runs the broker meanwhile."""
 
     def __init__(self, stepped: SteppedBroker) -> None:
         self.stepped = stepped
@@ -46,7 +41,6 @@ class Api:
         self.application = Application(self.service)
 
     def call(self, method: str, path: str, *, base: str = "/api/v1", **request: Any) -> httpx.Response:
-        """Make a call and wait for its answer."""
         return asyncio.run(self._call(method, base + path, request))
 
     async def _call(self, method: str, path: str, request: dict[str, Any], *, idle: bool = False) -> httpx.Response:
@@ -63,7 +57,6 @@ class Api:
         raise AssertionError(f"no answer to {method} {path}")
 
     def error(self, method: str, path: str, **request: Any) -> tuple[int, str]:
-        """Make a call that fails; its status and the error's code."""
         answer = self.call(method, path, **request)
         detail = answer.json()["error"]
         assert set(detail) == {"code", "text", "advice", "data"}

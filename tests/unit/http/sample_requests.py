@@ -60,12 +60,10 @@ class Checked(StoreVerification):
         """It can be made."""
 
     async def run(self, operation: Operation, of: int) -> None:
-        """It is made."""
         operation.progress(of, of)
 
 
 def fill(api: Api) -> None:
-    """Have one of everything."""
     letter(api.stepped, "/queue/x", "q")
     api.call("PUT", "/durables/c/q", json={"topic": "q"})
     api.call("POST", "/topics/q/messages", json={"body": "b"})

@@ -46,7 +46,6 @@ def secured(
     users: list[dict[str, Any]], rules: list[dict[str, Any]] | None = None, data: Path | None = None,
     jwt: dict[str, Any] | None = None, **security: Any,
 ) -> Settings:  # fmt: skip
-    """Settings with users and rules."""
     return replace(
         Settings(),
         users=read_users(users, "test"),
@@ -77,8 +76,6 @@ class Later:
 
 
 class Rig:
-    """A broker's security, and its clock."""
-
     def __init__(
         self,
         settings: Settings,
@@ -100,7 +97,6 @@ class Rig:
         self.outcomes: list[Access | QuireError] = []
 
     def login(self, name: str, password: str | None = None, origin: Origin = HERE) -> Access:
-        """Log in; the password is the name unless another is given."""
         return accepted(self.attempt(name, password, origin))
 
     def attempt(self, name: str, password: str | None = None, origin: Origin = HERE) -> Access | QuireError | None:
@@ -118,7 +114,6 @@ class Rig:
 
 
 def accepted(outcome: Access | QuireError | None) -> Access:
-    """A login that has succeeded."""
     assert isinstance(outcome, Access), outcome
     return outcome
 

@@ -43,7 +43,6 @@ def secure(stepped: SteppedBroker) -> dict[str, str]:
 
 
 def deny_writes(stepped: SteppedBroker, destination: str = "q") -> None:
-    """Nobody may send to a destination any more."""
     accounts = stepped.security.accounts
     denied = read_rules([{"subject": "*", "deny": ["write"], "destination": destination}], "test")
     accounts.take(replace(accounts.settings, rules=(*accounts.settings.rules, *denied)), accounts.state)

@@ -40,24 +40,20 @@ def fill(store: Store) -> None:
 
 
 def findings(url: str) -> list[Finding]:
-    """What verify finds."""
     with open_for_reading(url) as opened:
         return list(verify(opened.store, opened.maintenance))
 
 
 def problems(url: str) -> set[tuple[Problem, int]]:
-    """What verify finds, as problem and sequence."""
     return {(finding.problem, finding.sequence) for finding in findings(url)}
 
 
 def lines(url: str) -> list[str]:
-    """The store's export."""
     with open_for_reading(url) as opened:
         return list(export(opened.store))
 
 
 def mend(url: str, damaged: Path | None = None) -> RepairReport:
-    """Repair the store, and verify that nothing is left."""
     with open_for_writing(url) as opened:
         report = repair(opened, damaged or Path("/nonexistent/damaged"))
     assert findings(url) == []
@@ -65,6 +61,5 @@ def mend(url: str, damaged: Path | None = None) -> RepairReport:
 
 
 def sequences(url: str) -> list[int]:
-    """The sequences of lane 1."""
     with open_for_reading(url) as opened:
         return [link.sequence for link in opened.store.links(1, 0, 1000)]

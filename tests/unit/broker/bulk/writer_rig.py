@@ -11,7 +11,6 @@ from quire.testing.stepped import SteppedBroker
 
 
 def rows(stepped: SteppedBroker, values: list[bytes], destination: str | list[str] = "q", **columns: Any) -> list[Row]:
-    """Rows, understood."""
     given = Columns(destination=destination, value=values, **columns)
     return [
         row
@@ -23,23 +22,14 @@ def rows(stepped: SteppedBroker, values: list[bytes], destination: str | list[st
 
 
 class BulkWriter:
-    """One producer.
-
-    Args:
-        stepped: the broker.
-        producer: its id.
-    """
-
     def __init__(self, stepped: SteppedBroker, producer: str = "p") -> None:
         self.stepped = stepped
-        self.producer = producer
+        self.producer = producer  # its id
 
     def stage(self, *values: bytes) -> str:
-        """Stage rows for the queue ``q``; it is not durable yet."""
         return self.stepped.broker.staged.stage(self.producer, rows(self.stepped, list(values)))
 
     def commit(self, sequence: int, *stages: str) -> int | None:
-        """Commit; it is not durable yet."""
         return self.stepped.broker.staged.commit(self.producer, sequence, list(stages))
 
     def outcome(self) -> Callable[[], QuireError | str | None]:
@@ -49,7 +39,6 @@ class BulkWriter:
         return lambda: told[0] if told else "waiting"
 
     def is_written(self) -> bool:
-        """Whether all that was decided for the producer is in its destinations."""
         told: list[bool] = []
         self.stepped.broker.staged.when_sent(self.producer, lambda: told.append(True))
         return bool(told)

@@ -10,29 +10,16 @@ from quire.scheduler import Scheduler
 
 
 class CheckingGroup:
-    """The group of a coordinator.
-
-    Attributes:
-        coordinator: whose calls these are.
-        can_share: whether a partition may have several owners.
-        owners: who owns which partition with which epoch, by what it was told.
-        revoking: who is to finish with which partition.
-        busy: who has messages of which partition in flight.
-        highest: the highest epoch that each partition was assigned with.
-        said: the calls since the last look, ``changed`` left out.
-        stored: what this life of the broker has stored, the newest last.
-    """
-
-    coordinator: Coordinator
+    coordinator: Coordinator  # whose calls these are
 
     def __init__(self) -> None:
-        self.can_share = False
-        self.owners: dict[int, dict[str, int]] = {}
-        self.revoking: set[tuple[str, int]] = set()
-        self.busy: set[tuple[str, int]] = set()
-        self.highest: dict[int, int] = {}
-        self.said: list[str] = []
-        self.stored: list[bytes] = []
+        self.can_share = False  # whether a partition may have several owners
+        self.owners: dict[int, dict[str, int]] = {}  # who owns which partition with which epoch, by what it was told
+        self.revoking: set[tuple[str, int]] = set()  # who is to finish with which partition
+        self.busy: set[tuple[str, int]] = set()  # who has messages of which partition in flight
+        self.highest: dict[int, int] = {}  # the highest epoch that each partition was assigned with
+        self.said: list[str] = []  # the calls since the last look, ``changed`` left out
+        self.stored: list[bytes] = []  # what this life of the broker has stored, the newest last
 
     def assign(self, member_id: str, partition: int, epoch: int) -> None:
         self.said.append(f"assign {member_id} {partition}")
@@ -68,30 +55,19 @@ class CheckingGroup:
         return any(member.connected for member in self.coordinator.members if member.id == member_id)
 
     def take(self) -> list[str]:
-        """The calls since the last look."""
         said, self.said = self.said, []
         return said
 
 
 class Rig:
-    """A coordinator, its group and its time.
-
-    Attributes:
-        clock: the time.
-        scheduler: its timers.
-        settings: as given, unless a test changes them for the next restart.
-        group: its group.
-        coordinator: the coordinator, after a restart another one.
-        partitions: how many the stream has.
-        found: what this life of the broker found in the store; empty if nothing.
-    """
+    """A coordinator, its group and its time."""
 
     def __init__(self, partitions: int = 4, settings: RebalanceSettings | None = None) -> None:
-        self.clock = ManualClock()
-        self.settings = settings or RebalanceSettings()
+        self.clock = ManualClock()  # the time
+        self.settings = settings or RebalanceSettings()  # as given, unless a test changes them for the next restart
         self.group = CheckingGroup()
-        self.partitions = partitions
-        self.found: list[bytes] = []
+        self.partitions = partitions  # how many the stream has
+        self.found: list[bytes] = []  # what this life of the broker found in the store; empty if nothing
         self.start()
 
     def start(self) -> None:
@@ -131,7 +107,6 @@ class Rig:
         self.group.take()
 
     def advance(self, seconds: float) -> None:
-        """Let time go by, with every timer at its own time."""
         goal = self.clock.monotonic() + seconds
         while (deadline := self.scheduler.next_deadline()) is not None and deadline <= goal:
             self.clock.advance(max(0.0, deadline - self.clock.monotonic()))
@@ -139,7 +114,6 @@ class Rig:
         self.clock.advance(goal - self.clock.monotonic())
 
     def drained(self, id: str, partition: int) -> None:
-        """A member has settled the last message that it had of a partition."""
         self.group.busy.discard((id, partition))
         if (id, partition) in self.group.revoking:
             self.group.revoking.discard((id, partition))

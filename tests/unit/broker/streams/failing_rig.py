@@ -31,36 +31,21 @@ ROUNDS = 40
 
 
 class FailingRig:
-    """A broker with the stream ``s``, and clients that come back when they were told of an error.
-
-    Args:
-        store: where everything is, closed.
-        **policy: keys of the policy.
-
-    Attributes:
-        store: as given, with faults.
-        stepped: the broker.
-        sent: what was sent, and its receipt came.
-        done: what was acknowledged, and its receipt came.
-        unclear: what was acknowledged, and nobody knows whether that counts.
-        got: everything that came to anybody.
-        errors: what clients and operators were told.
-        headers: what all members say besides.
-    """
+    """A broker with the stream ``s``, and clients that come back when they were told of an error."""
 
     def __init__(self, store: Store, **policy: Any) -> None:
-        self.store = FaultyStore(store)
+        self.store = FaultyStore(store)  # where everything is, closed
         self.store.open()
         self.stepped = SteppedBroker(settings(policy={**POLICY, **policy}), self.store)
         self.streams = StreamManagement(Management(self.stepped.broker))
         self.pull = PullMembers(self.stepped.broker)
         self.groups = ConsumerGroupManagement(Management(self.stepped.broker))
-        self.sent: set[str] = set()
-        self.done: set[str] = set()
-        self.unclear: set[str] = set()
-        self.got: list[str] = []
-        self.errors: list[str] = []
-        self.headers: dict[str, str] = {}
+        self.sent: set[str] = set()  # what was sent, and its receipt came
+        self.done: set[str] = set()  # what was acknowledged, and its receipt came
+        self.unclear: set[str] = set()  # what was acknowledged, and nobody knows whether that counts
+        self.got: list[str] = []  # everything that came to anybody
+        self.errors: list[str] = []  # what clients and operators were told
+        self.headers: dict[str, str] = {}  # what all members say besides
         self._clients: dict[str, SteppedClient] = {}
         self._wishes: dict[str, dict[str, str]] = {}
         self._held: dict[str, list[Frame]] = {}
@@ -87,7 +72,6 @@ class FailingRig:
                     assert part.depth == part.lag, "what the group counts is what it has not finished"
 
     def wait(self, seconds: float) -> None:
-        """Let time go by in small steps."""
         for _ in range(round(seconds / STEP)):
             self.stepped.advance(STEP)
             self.stepped.run()
@@ -107,7 +91,6 @@ class FailingRig:
             self._past.setdefault(name, []).extend(self._held.pop(name, []))
 
     def receipts(self, client: SteppedClient) -> None:
-        """What a receipt says is so."""
         for receipt in client.receipts():
             kind, _, body = receipt.partition("/")
             if kind == "sent":
@@ -119,13 +102,11 @@ class FailingRig:
     # Clients of STOMP.
 
     def client(self, name: str) -> SteppedClient:
-        """A client; it connects if it is not there."""
         if name not in self._clients:
             self._clients[name] = self.stepped.connect()
         return self._clients[name]
 
     def send(self, *bodies: str, destination: str = "/stream/s", **headers: str) -> None:
-        """Send messages, and ask for receipts."""
         for body in bodies:
             head = {"destination": destination, "receipt": f"sent/{body}", **dashed(headers)}
             self.client("producer").frame("SEND", head, body.encode())
@@ -153,14 +134,12 @@ class FailingRig:
         self.join(name, **{**self._wishes[name], **headers, "held": places})
 
     def vanish(self, name: str) -> None:
-        """A member loses its connection."""
         if name in self._clients:
             self._clients.pop(name).vanish()
             self._past.setdefault(name, []).extend(self._held.pop(name, []))
             self.run()
 
     def ack(self, name: str, count: int = 1) -> None:
-        """A member acknowledges the first of what it has."""
         self._settle(name, "ACK", self._take(name, count))
 
     def ack_late(self, name: str, count: int = 1) -> None:
@@ -180,7 +159,6 @@ class FailingRig:
         self.run()
 
     def nack(self, name: str, count: int = 1, **headers: str) -> None:
-        """A member rejects the first of what it has."""
         for frame in self._take(name, count):
             self.client(name).frame("NACK", {"id": frame.headers["ack"], "receipt": "back", **dashed(headers)})
             if "delay-level" in dashed(headers):
@@ -188,7 +166,6 @@ class FailingRig:
         self.run()
 
     def ack_in_transaction(self, name: str, count: int = 1) -> None:
-        """A member acknowledges the first of what it has in a transaction."""
         frames = self._take(name, count)
         client = self.client(name)
         client.frame("BEGIN", {"transaction": "t"})
@@ -216,7 +193,6 @@ class FailingRig:
     # Members that poll.
 
     def poll(self, name: str, maximum: int = 10, group: str = "g", **wish: Any) -> None:
-        """Make a request that does not wait."""
         wish.setdefault("start", Start.parse("earliest"))
         asked = PollRequest(name, maximum, 0.0, **wish)
         request = self.insist(lambda: Request(self.pull.poll("s", group, asked, guard(self.stepped))))
@@ -238,13 +214,11 @@ class FailingRig:
                 return
 
     def poll_reject(self, name: str, count: int = 10, group: str = "g", **how: Any) -> None:
-        """Reject what a member got at any time."""
         handles = [handle for handle, _ in self._handles.get(name, [])[:count]]
         self.told(lambda: self.pull.reject("s", group, name, handles, guard(self.stepped), **how))
         self.run()
 
     def poll_extend(self, name: str, group: str = "g") -> None:
-        """Keep what a member got for longer."""
         handles = [handle for handle, _ in self._handles.get(name, [])]
         self.told(lambda: self.pull.extend("s", group, name, handles, 8.0, guard(self.stepped)))
         self.run()
@@ -284,13 +258,11 @@ class FailingRig:
         self._held.clear()
 
     def stage(self, *bodies: str, destination: str = "/stream/s") -> None:
-        """Stage rows."""
         broker = self.stepped.broker
         read = rows(self.stepped, [body.encode() for body in bodies], destination)
         self._stages.append((self.insist(lambda: broker.staged.stage("p", read)), list(bodies)))
 
     def write(self) -> None:
-        """Commit what is staged, until the answer is that it is done."""
         self._number += 1
         ids = [id for id, _ in self._stages]
         self.insist(lambda: self.stepped.broker.staged.commit("p", self._number, ids))

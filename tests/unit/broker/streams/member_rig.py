@@ -22,28 +22,22 @@ class StreamRig:
         store: as for ``SteppedBroker``.
         stepped: a broker that has it already; None for a new one.
         **policy: keys of the policy. A new stream has one partition, unless they say otherwise.
-
-    Attributes:
-        stepped: the broker.
-        producer: who sends.
     """
 
     def __init__(self, store: Store | None = None, stepped: SteppedBroker | None = None, **policy: Any) -> None:
         if store is not None:
             store.open()
         self.stepped = stepped or SteppedBroker(settings(policy={"partitions": 1, **policy}), store)
-        self.producer = self.stepped.connect()
+        self.producer = self.stepped.connect()  # who sends
         self.stream  # noqa: B018 (made on first use)
         self.run()
 
     # Over a restart.
 
     def crashed(self) -> "StreamRig":
-        """The same after a crash of the broker."""
         return StreamRig(stepped=self.stepped.reopen())
 
     def restarted(self) -> "StreamRig":
-        """The same after a clean stop and a start."""
         self.stepped.stop(BrokerStopping("the broker stops"))
         return StreamRig(stepped=self.stepped.reopen())
 
@@ -51,21 +45,17 @@ class StreamRig:
 
     @property
     def broker(self) -> Broker:
-        """The core."""
         return self.stepped.broker
 
     @property
     def stream(self) -> Stream:
-        """The stream."""
         return self.broker.stream("s")
 
     def group(self, name: str = "g") -> Group:
-        """A group of it."""
         return self.stream.groups[name]
 
     @property
     def retries(self) -> RetryQueue:
-        """The retry lane of the group ``g``."""
         retries = self.group().retries
         assert retries is not None
         return retries
@@ -80,23 +70,19 @@ class StreamRig:
 
     @property
     def owners(self) -> list[tuple[str, ...]]:
-        """Who owns which partition for the group ``g``."""
         return [self.group().coordinator.owners(part.partition.index) for part in self.group().partitions]
 
     # What happens.
 
     def run(self) -> None:
-        """Turns and commits until there is nothing left to do at this time."""
         self.stepped.run()
 
     def send(self, *bodies: str, **headers: str) -> None:
-        """Send messages; all of them are stored."""
         for body in bodies:
             self.post(body, **headers)
         self.run()
 
     def post(self, body: str, destination: str = "/stream/s", **headers: str) -> None:
-        """Send a message, and do nothing else."""
         self.producer.frame("SEND", {"destination": destination, **dashed(headers)}, body.encode())
 
     def member(self, name: str | None = None, group: str = "g", **headers: str) -> "Member":
@@ -105,7 +91,6 @@ class StreamRig:
         return Member(self, {"group": group, "start": "earliest", **named, **dashed(headers)})
 
     def reader(self, **headers: str) -> "Member":
-        """A reader, which stores nothing."""
         return Member(self, dashed(headers))
 
     def pass_time(self, seconds: float) -> None:
@@ -118,71 +103,50 @@ class StreamRig:
 
 
 class Member:
-    """A member of a group, or a reader, in a connection of its own.
-
-    Args:
-        rig: the broker.
-        headers: of its SUBSCRIBE frame, besides those that all have.
-        version: of STOMP.
-
-    Attributes:
-        client: its connection.
-        told: the events that it was told of and nobody looked at.
-    """
-
     def __init__(self, rig: StreamRig, headers: dict[str, str], version: str = "1.2") -> None:
         self._rig = rig
-        self.client: SteppedClient = rig.stepped.connect(version)
-        self.told: list[Frame] = []
+        self.client: SteppedClient = rig.stepped.connect(version)  # its connection
+        self.told: list[Frame] = []  # the events that it was told of and nobody looked at
         head = {"destination": "/stream/s", "id": "0", "ack": "client-individual", **headers}
         self.client.frame("SUBSCRIBE", head)
         rig.run()
 
     def take(self) -> list[Frame]:
-        """The messages that have come since the last call."""
         frames = self.client.take("MESSAGE")
         self.told += [frame for frame in frames if "event" in frame.headers]
         return [frame for frame in frames if "event" not in frame.headers]
 
     def bodies(self) -> list[str]:
-        """Their bodies."""
         return [frame.body.decode() for frame in self.take()]
 
     def events(self) -> list[str]:
-        """What it was told since the last call: the event and its partition."""
         self.told += [frame for frame in self.client.take("MESSAGE") if "event" in frame.headers]
         told, self.told = self.told, []
         return [f"{frame.headers['event']} {frame.headers['partition']}" for frame in told]
 
     def ack(self, *messages: Frame, **headers: str) -> None:
-        """Acknowledge messages; it is stored."""
         for message in messages:
             self.client.ack(message, dashed(headers))
         self._rig.run()
 
     def nack(self, *messages: Frame, **headers: str) -> None:
-        """Reject messages; it is stored."""
         for message in messages:
             self.client.nack(message, dashed(headers))
         self._rig.run()
 
     def vanish(self) -> None:
-        """Lose the connection without a word."""
         self.client.vanish()
         self._rig.run()
 
     def disconnect(self) -> None:
-        """Close the connection."""
         self.client.frame("DISCONNECT")
         self._rig.run()
 
     def unsubscribe(self) -> None:
-        """Say goodbye to the group."""
         self.client.frame("UNSUBSCRIBE", {"id": "0"})
         self._rig.run()
 
     def errors(self) -> list[str]:
-        """The texts of the errors that have come since the last call."""
         return [frame.body.decode() for frame in self.client.take("ERROR")]
 
 
@@ -192,7 +156,6 @@ def dashed(headers: dict[str, str]) -> dict[str, str]:
 
 
 def numbers(first: int, last: int) -> list[str]:
-    """Bodies that are numbers in a row."""
     return [str(number) for number in range(first, last + 1)]
 
 
@@ -205,14 +168,12 @@ def places(messages: list[Frame]) -> list[str]:
 
 
 def by_offset(messages: list[Frame]) -> dict[int, Frame]:
-    """Messages of one partition by their offsets; each came once."""
     found = {int(message.headers["offset"]): message for message in messages}
     assert len(found) == len(messages)
     return found
 
 
 def delivered(name: str | None = None, **headers: str) -> tuple[StreamRig, Member]:
-    """A member that was given 1 to 4."""
     rig = StreamRig()
     member = rig.member(name, **headers)
     rig.send(*numbers(1, 4))
@@ -220,6 +181,5 @@ def delivered(name: str | None = None, **headers: str) -> tuple[StreamRig, Membe
 
 
 def failures(rig: StreamRig) -> dict[int, int]:
-    """How often what the one member has did fail, by offset."""
     (child,) = rig.group().partitions[0].subscriptions
     return {message.sequence: message.failures for message in child.in_flight.values()}

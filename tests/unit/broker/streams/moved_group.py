@@ -26,7 +26,6 @@ def offsets(member: Member) -> list[int]:
 
 
 def drain(member: Member) -> list[str]:
-    """Take and acknowledge everything; where it was in the stream."""
     found = []
     while messages := member.take():
         found += places(messages)

@@ -12,16 +12,9 @@ from tests.unit.broker.streams.member_rig import StreamRig
 
 
 class Request:
-    """A request that was made.
-
-    Attributes:
-        poll: itself.
-        answers: how often it was answered.
-    """
-
     def __init__(self, poll: PullRequest) -> None:
-        self.poll = poll
-        self.answers = 0
+        self.poll = poll  # itself
+        self.answers = 0  # how often it was answered
         poll.begin(self._done)
 
     def _done(self) -> None:
@@ -58,7 +51,6 @@ class Script:
         return request
 
     def begin(self, maximum: int = 32, wait: float = 30.0, **wish: Any) -> Request:
-        """Make a request, and do nothing else."""
         wish.setdefault("start", Start(StartKind.EARLIEST))
         return Request(self.members.poll("s", "g", PollRequest(self.name, maximum, wait, **wish), self.guard))
 
@@ -76,16 +68,13 @@ class Script:
         return outcomes
 
     def leave(self) -> bool:
-        """Say goodbye."""
         return self.members.leave("s", "g", self.name, self.guard)
 
     @property
     def guard(self) -> Guard:
-        """Who asks: there are no users."""
         return guard(self.rig.stepped)
 
     def other(self, name: str) -> "Script":
-        """Another program, on the same broker."""
         return Script(self.rig, self.members, name)
 
     def is_member(self) -> bool:

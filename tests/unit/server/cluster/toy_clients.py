@@ -28,29 +28,18 @@ from quire.testing.stepped_cluster import SteppedCluster, SteppedShard
 
 
 class ToyDoor:
-    """A client, and what it is told.
-
-    Attributes:
-        said: everything, in its order.
-        got: the messages that it has been given, with their parts.
-        tokens: those that have come back.
-        errors: those that nobody waits for, and of tokens.
-        over: why its session has ended; None while it has not.
-        goes_on: how often it was told to go on.
-    """
-
     has_ended: bool | None = False
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_closed = False
-        self.said: list[tuple[Any, ...]] = []
-        self.got: list[tuple[Part, Message]] = []
-        self.tokens: list[Token] = []
+        self.said: list[tuple[Any, ...]] = []  # everything, in its order
+        self.got: list[tuple[Part, Message]] = []  # the messages that it has been given, with their parts
+        self.tokens: list[Token] = []  # those that have come back
         self.results: dict[Any, Any] = {}
-        self.errors: list[tuple[Token | None, QuireError]] = []
-        self.over: QuireError | None = None
-        self.goes_on = 0
+        self.errors: list[tuple[Token | None, QuireError]] = []  # those that nobody waits for, and of tokens
+        self.over: QuireError | None = None  # why its session has ended; None while it has not
+        self.goes_on = 0  # how often it was told to go on
         self.session: ClusterSession
 
     # What it is told.
@@ -106,11 +95,9 @@ class ToyDoor:
 
     @property
     def bodies(self) -> list[bytes]:
-        """The bodies of all messages that it was given."""
         return [message.body for _, message in self.got]
 
     def route(self, destination: str, traits: Traits = PLAIN) -> Route:
-        """A route."""
         return self.session.route(destination, traits)
 
     def send(
@@ -127,23 +114,19 @@ class ToyDoor:
         return taken
 
     def subscribe(self, destination: str, token: Token = None, **wants: Any) -> Consumer:
-        """Subscribe."""
         addresses = tuple(read_destination(destination)[0])
         spec = SubscribeSpec(wants.pop("id", destination), addresses, wants.pop("kind", ConsumerKind.PLAIN), **wants)
         return self.session.subscribe(spec, token)
 
     def vanish(self) -> None:
-        """Lose the connection."""
         self.is_closed = True
         self.session.leave(Leaving(LeavingKind.LOST, "the connection was lost"))
 
     def recheck(self) -> Any:
-        """Rules or places have changed."""
         yield from self.session.recheck()
 
 
 def content(body: bytes) -> bytes:
-    """A whole message."""
     return b"message-id:1\ntimestamp:1\n\n" + body
 
 

@@ -12,8 +12,6 @@ LOST = psycopg.OperationalError("the connection is lost")
 
 
 class Row:
-    """The owner's row."""
-
     def __init__(self) -> None:
         self.epoch = self.commits = 0
         self.name = self.token = ""
@@ -21,24 +19,13 @@ class Row:
 
 
 class FakeServer:
-    """The server.
-
-    Attributes:
-        row: the owner's row.
-        log: what was asked, in short.
-        before: what the next requests raise before they are done; None for nothing.
-        after: what they raise after they are done, that is, committed.
-        warns: of how many new epochs it says that their wait for replicas was ended.
-        connections: how many were made.
-    """
-
     def __init__(self) -> None:
-        self.row = Row()
-        self.log: list[str] = []
-        self.before: list[Exception | None] = []
-        self.after: list[Exception | None] = []
-        self.warns = 0
-        self.connections = 0
+        self.row = Row()  # the owner's row
+        self.log: list[str] = []  # what was asked, in short
+        self.before: list[Exception | None] = []  # what the next requests raise before they are done; None for nothing
+        self.after: list[Exception | None] = []  # what they raise after they are done, that is, committed
+        self.warns = 0  # of how many new epochs it says that their wait for replicas was ended
+        self.connections = 0  # how many were made
 
     def answer(self, connection: "FakeConnection", text: str) -> list[tuple[Any, ...] | None]:
         """Do what a request says, and give the first row of each result."""
@@ -75,7 +62,6 @@ class FakeServer:
         raise AssertionError(text)
 
     def take_over(self) -> None:
-        """Another broker takes the row."""
         self.row.epoch += 1
         self.row.token = "another"
         self.row.is_free = False
@@ -88,8 +74,6 @@ class ReplicationNotice:
 
 
 class FakeConnection:
-    """A connection to it."""
-
     def __init__(self, server: FakeServer) -> None:
         self._server = server
         self.handlers: list[Callable[[Any], None]] = []
@@ -97,21 +81,16 @@ class FakeConnection:
         server.connections += 1
 
     def add_notice_handler(self, handler: Callable[[Any], None]) -> None:
-        """Have notices told."""
         self.handlers.append(handler)
 
     def execute(self, statement: psycopg.sql.Composed) -> "FakeCursor":
-        """Ask the server."""
         return FakeCursor(self._server.answer(self, statement.as_string(None)))
 
     def close(self) -> None:
-        """End it."""
         self.closed = True
 
 
 class FakeCursor:
-    """Results, one after the other."""
-
     description = True
 
     def __init__(self, results: list[tuple[Any, ...] | None]) -> None:
@@ -119,24 +98,19 @@ class FakeCursor:
         self._at = 0
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """The row of this result."""
         return self._results[self._at]
 
     def nextset(self) -> bool:
-        """Go on to the next one."""
         self._at += 1
         return self._at < len(self._results)
 
 
 class FakeDatabase(Database):
-    """A database at that server."""
-
     def __init__(self, server: FakeServer) -> None:
         super().__init__("postgresql://quire@host/db")
         self._server = server
 
     def connect(self, settings: str = "") -> psycopg.Connection:
-        """A connection."""
         return FakeConnection(self._server)  # type: ignore[return-value]
 
 
