@@ -22,8 +22,7 @@ from quire.cli.output import Output
 from quire.cli.perf.load import Load
 from quire.cli.perf.measure import LiveFigures
 from quire.clock import SystemClock
-from quire.spark.pipelines.audit import AuditOptions, run
-from quire.spark.pipelines.audit_report import Expectations, Verdict, print_report
+from quire.spark.pipelines.audit import AuditOptions, Expectations, Verdict, print_report, run
 from quire.spark.pipelines.command import console, start_session
 from quire.spark.pipelines.files import Table, print_table
 from quire.spark.pipelines.place import Place

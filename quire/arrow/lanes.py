@@ -50,13 +50,10 @@ and topics that are prioritized. ``offset`` is the sequence. ``expiration`` is n
 
 
 def schema_of(names: Iterable[str]) -> pa.Schema:
-    """The schema of some columns, in the order given."""
     return pa.schema([(name, COLUMNS[name]) for name in names])
 
 
 class Comparison(StrEnum):
-    """How a column is compared."""
-
     AMONG = "in"
     BELOW = "<"
     UP_TO = "<="
@@ -98,8 +95,6 @@ _TO_THE_END = 2**31 - 1
 
 
 class Heads:
-    """The heads of some messages, as binary."""
-
     def __init__(self, heads: pa.Array) -> None:
         self._heads = heads
         self._first_lines: pa.Array | None = None
@@ -108,7 +103,6 @@ class Heads:
         return _texts(self._value(0, len("message-id:")))
 
     def timestamps(self) -> pa.Array:
-        """When the broker took the messages."""
         return times(self._value(1, len("timestamp:")).cast(pa.string()).cast(pa.int64()))
 
     def header(self, name: str) -> pa.Array:
@@ -140,7 +134,6 @@ class Heads:
 
 
 def times(milliseconds: pa.Array) -> pa.Array:
-    """Times in milliseconds since the epoch, as Arrow has them here."""
     return pc.multiply(milliseconds, 1000).cast(TIME)
 
 
@@ -195,7 +188,6 @@ class Records:
         return len(self._found)
 
     def those_that(self, conditions: tuple[Condition, ...]) -> "Records":
-        """The records for which all conditions hold."""
         if not conditions or not self._found:
             return self
         masks = [condition.mask(self.column(condition.column)) for condition in conditions]
@@ -208,7 +200,6 @@ class Records:
         return Records(found, self._destination, self._partition)
 
     def batch(self, names: list[str]) -> pa.RecordBatch:
-        """The columns asked for, in that order."""
         return pa.RecordBatch.from_arrays([self.column(name) for name in names], schema=schema_of(names))
 
     def column(self, name: str) -> pa.Array:

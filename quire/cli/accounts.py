@@ -4,19 +4,14 @@ import click
 
 from quire.cli.api import Api, broker_verb, new_password, path
 from quire.cli.output import Output, columns_of, output_option
-from quire.cli.resource import Resource
+from quire.cli.resource import DURATION, Resource
 from quire.errors import InvalidArgument
 from quire.resources import RuleStatus, TokenStatus, UserStatus
-from quire.units import parse_duration
 
 user = Resource(
     "user", "List, add, change, remove users.\n\nThose of the settings file are changed there.", "users", "name"
 )
-user.ls(
-    "List the users with their roles.",
-    columns_of(UserStatus),
-    whole=True,
-)
+user.ls("List the users with their roles.", columns_of(UserStatus), whole=True)
 
 _PASSWORD_FILE = click.option(
     "--new-password-file", metavar="FILE",
@@ -145,22 +140,11 @@ def check(api: Api, output: Output, user: str, action: str, destination: str, ro
 
 
 token = Resource("token", "List, create, revoke tokens.", "tokens", "id")
-token.ls(
-    "List your tokens; an administrator sees those of all users.",
-    columns_of(TokenStatus),
-    whole=True,
-)
-
-
-def _seconds(_context: click.Context, _option: click.Parameter, value: str) -> float:
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+token.ls("List your tokens; an administrator sees those of all users.", columns_of(TokenStatus), whole=True)
 
 
 @token.command()
-@click.option("--expires", "life", callback=_seconds, required=True, metavar="DURATION", help="When it ends: 12h, 30d.")
+@click.option("--expires", "life", callback=DURATION, required=True, metavar="DURATION", help="When it ends: 12h, 30d.")
 @click.option("--owner", metavar="USER", help="The user whose rights it gives, instead of you; for administrators.")
 @click.option("--role", "roles", multiple=True, metavar="ROLE", help="Only these roles of the owner, instead of all.")
 @click.option("--text", default="", metavar="TEXT", help="What the token is for.")

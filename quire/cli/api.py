@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import click
 
 from quire.cli.output import Output, output_option, printable
-from quire.client.remote import QUESTION, protocol_of, remote_error
+from quire.client.remote import QUESTION, client_context, protocol_of, remote_error
 from quire.destination import DestinationKind, written
 from quire.errors import (
     BrokerUnreachable,
@@ -54,11 +54,7 @@ def find_login(
 ) -> Login:
     """As the options say, else the environment; else, on the machine of the broker, as its file says.
 
-    Args:
-        data: the data directory that the user named.
-        user: the name; its password comes from the file, or a person types it.
-        password_file: a file with the password, ``-`` for standard input.
-        token_file: a file with a token, ``-`` for standard input.
+    A password comes from a file, or a person types it; ``-`` is standard input.
     """
     if token_file:
         return Login(passcode=read_secret(token_file))
@@ -76,7 +72,6 @@ def find_login(
 
 
 def read_secret(file: str) -> str:
-    """The first line of a file, or of standard input."""
     try:
         with sys.stdin if file == "-" else Path(file).open(encoding="utf-8") as source:
             return source.readline().rstrip("\r\n")
@@ -111,7 +106,6 @@ def _local(url: str, data: str | None) -> Login:
 
 
 def _is_same(wanted: str, address: str) -> bool:
-    """Whether an address that was asked for is that where a broker on this machine listens."""
     host, _, port = address.rpartition(":")
     wanted_host, _, wanted_port = wanted.rpartition(":")
     return wanted_port == port and (wanted == address or (_is_local(wanted_host) and _is_local(host)))
@@ -157,8 +151,8 @@ class Api:
         """Make one call below ``/api/v1``, with so many seconds of patience; what is None of the query is left out."""
         given = {name: value for name, value in query.items() if value is not None}
         url = f"{self.url}/api/v1{path}" + (f"?{urlencode(given)}" if given else "")
-        content = None if body is None else json.dumps(body).encode()
-        status, content = exchange(method, url, content, self.patience or patience, self.login.header)
+        sent = None if body is None else json.dumps(body).encode()
+        status, content = exchange(method, url, sent, self.patience or patience, self.login.header)
         try:
             answer: dict[str, Any] = json.loads(content) if content else {}
             if status < 400:
@@ -172,7 +166,6 @@ class Api:
             raise BrokerUnreachable(f"the server at {self.url} is not a Quire broker", url=self.url) from error
 
     def probe(self, path: str) -> tuple[int, str]:
-        """Ask one of the broker's probes, ``/ready`` say: the status of the answer, and the broker's state."""
         status, content = exchange("GET", self.url + path, None, self.patience or ANSWER_LIMIT, None)
         try:
             return status, json.loads(content)["state"]
@@ -243,7 +236,7 @@ def exchange(
     parts = urlsplit(url)
     try:
         if parts.scheme == "https":
-            connection: HTTPConnection = HTTPSConnection(parts.netloc, timeout=CONNECT_LIMIT, context=_trust())
+            connection: HTTPConnection = HTTPSConnection(parts.netloc, timeout=CONNECT_LIMIT, context=client_context())
         else:
             connection = HTTPConnection(parts.netloc, timeout=CONNECT_LIMIT)
         try:
@@ -291,12 +284,6 @@ def spoken_protocol(host: str, port: int) -> str:
         return ""
 
 
-def _trust() -> Any:
-    from quire.client.remote import client_context
-
-    return client_context()
-
-
 def find_url(url: str | None, data: str | None) -> str:
     """Where the broker's HTTP API is: as ``--url`` or ``--data`` say, else ``QUIRE_URL``, else the default."""
     if url:
@@ -332,20 +319,13 @@ def broker_verb(verb: Callable[Concatenate[Api, Output, P], None]) -> Callable[.
     @output_option
     @functools.wraps(verb)
     def with_broker(*args: P.args, **kwargs: P.kwargs) -> None:
-        url: Any = kwargs.pop("url")
-        data: Any = kwargs.pop("data")
-        user: Any = kwargs.pop("login_user")
-        password_file: Any = kwargs.pop("password_file")
-        token_file: Any = kwargs.pop("token_file")
-        tls_ca: Any = kwargs.pop("tls_ca")
+        names = ("url", "data", "login_user", "password_file", "token_file", "tls_ca")
+        options: list[Any] = [kwargs.pop(name) for name in names]
+        url, data, user, password_file, token_file, tls_ca = options
         if tls_ca:
             os.environ["QUIRE_TLS_CA"] = tls_ca  # the client library reads it, and so do processes that this one starts
-        found = find_url(url, data)
-        verb(
-            Api(found, find_login(found, data, user, password_file, token_file)),
-            click.get_current_context().obj,
-            *args,
-            **kwargs,
-        )
+        url = find_url(url, data)
+        api = Api(url, find_login(url, data, user, password_file, token_file))
+        verb(api, click.get_current_context().obj, *args, **kwargs)
 
     return with_broker

@@ -49,7 +49,6 @@ def start(
 
 
 def run_with_shards(file: Path | None, flags: dict[str, object]) -> int:
-    """Run a broker whose shards are processes; the exit code."""
     from quire.http.console_launcher import ConsoleLauncher
     from quire.server.cluster.broker_process import run
 

@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import click
 
 from quire.cli.api import Api, broker_verb, pages, path, queue_path
 from quire.cli.output import Output, output_option, printable
+from quire.cli.resource import parsed
 from quire.errors import BrokerUnreachable, QuireError
 from quire.units import parse_duration
 
@@ -21,31 +23,28 @@ P = ParamSpec("P")
 
 
 class Result(NamedTuple):
-    """What a check found."""
-
     state: int  # the exit code
     text: str  # what is well or not
     values: tuple[tuple[str, str], ...] = ()  # what was measured, by its name
 
 
 class Checks(click.Group):
-    """The checks. What keeps one from being made is an exit code too, as monitors expect it."""
+    """The checks. A broker that does not answer is critical; what else keeps one from being made is unknown."""
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a check; a broker that does not answer is critical, and a call that is wrong has an unknown result."""
         try:
             return super().invoke(ctx)
         except BrokerUnreachable as error:
-            tell(ctx.ensure_object(Output), Result(CRITICAL, str(error)))
+            result = Result(CRITICAL, str(error))
         except QuireError as error:
-            tell(ctx.ensure_object(Output), Result(UNKNOWN, f"{error} ({error.code})"))
+            result = Result(UNKNOWN, f"{error} ({error.code})")
         except click.UsageError as error:
-            tell(ctx.ensure_object(Output), Result(UNKNOWN, error.format_message()))
+            result = Result(UNKNOWN, error.format_message())
+        tell(ctx.ensure_object(Output), result)
         return None
 
 
 def tell(output: Output, result: Result) -> None:
-    """Print a result, and end with its exit code."""
     name = NAMES[result.state]
     data = " ".join(f"'{key}'={value}" for key, value in result.values)
     output.done(
@@ -56,7 +55,6 @@ def tell(output: Output, result: Result) -> None:
 
 
 def check_verb(verb: Callable[Concatenate[Api, P], Result]) -> Callable[..., None]:
-    """A check of a running broker: what it returns is told."""
 
     @click.option("--timeout", type=click.FloatRange(0.1), default=PATIENCE, show_default=True,
                   help="How long the broker may take to answer, in seconds.")  # fmt: skip
@@ -70,46 +68,32 @@ def check_verb(verb: Callable[Concatenate[Api, P], Result]) -> Callable[..., Non
     return checked
 
 
-def _duration(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
-    try:
-        return None if value is None else parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(f"{value!r} is not a duration: write 30s, 5m or 1h") from error
-
-
-def thresholds(kind: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def thresholds(metavar: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The options ``--warning`` and ``--critical``, which a value must exceed."""
 
     def with_thresholds(verb: Callable[..., None]) -> Callable[..., None]:
         for name in ("critical", "warning"):
-            verb = click.option(f"--{name}", metavar=kind, help=f"{name.capitalize()} above this.", **options)(verb)
+            verb = click.option(f"--{name}", metavar=metavar, help=f"{name.capitalize()} above this.", **options)(verb)
         return verb
 
     return with_thresholds
 
 
-class Measured(NamedTuple):
-    """A value of one thing."""
-
-    name: str  # what it is the value of
-    value: float
-
-
 def judged(
-    what: str, unit: str, measured: Iterator[Measured], warning: float | None, critical: float | None
-) -> Result:  # fmt: skip
-    """The state of the largest value, and which one that is."""
-    worst = max(measured, key=lambda each: each.value, default=None)
+    what: str, measured: Iterator[tuple[float, str]], warning: float | None, critical: float | None, unit: str = ""
+) -> Result:
+    """The state of the largest value, and of what it is the value."""
+    worst, name = max(measured, key=itemgetter(0), default=(None, ""))
     if worst is None:
         return Result(OK, f"nothing has a {what}")
     state = OK
-    if critical is not None and worst.value > critical:
+    if critical is not None and worst > critical:
         state = CRITICAL
-    elif warning is not None and worst.value > warning:
+    elif warning is not None and worst > warning:
         state = WARNING
-    value, limits = f"{worst.value:g}", [f"{limit:g}" if limit is not None else "" for limit in (warning, critical)]
-    words = f"{worst.value:.0f} s" if unit == "s" else f"{value} messages"
-    return Result(state, f"{printable(worst.name)}: {what} {words}", ((what, ";".join([value + unit, *limits])),))
+    limits = [f"{limit:g}" if limit is not None else "" for limit in (warning, critical)]
+    words = f"{worst:.0f} s" if unit == "s" else f"{worst:g} messages"
+    return Result(state, f"{printable(name)}: {what} {words}", ((what, ";".join([f"{worst:g}{unit}", *limits])),))
 
 
 @click.group(cls=Checks)
@@ -147,18 +131,17 @@ def _queues(api: Api, queue: str | None) -> Iterator[dict[str, Any]]:
 @check_verb
 def depth(api: Api, queue: str | None, warning: int | None, critical: int | None) -> Result:
     """Check how many messages a queue has; without QUEUE, the queue that has most."""
-    measured = (Measured(each["name"], each["depth"]) for each in _queues(api, queue))
-    return judged("depth", "", measured, warning, critical)
+    return judged("depth", ((each["depth"], each["name"]) for each in _queues(api, queue)), warning, critical)
 
 
 @check.command()
 @click.argument("queue", required=False)
-@thresholds("DURATION", callback=_duration)
+@thresholds("DURATION", callback=parsed(parse_duration, "is not a duration: write 30s, 5m or 1h"))
 @check_verb
 def age(api: Api, queue: str | None, warning: float | None, critical: float | None) -> Result:
     """Check how old the oldest message of a queue is; without QUEUE, of all queues."""
-    measured = (Measured(each["name"], each["oldest_message_age_seconds"] or 0) for each in _queues(api, queue))
-    return judged("age", "s", measured, warning, critical)
+    measured = ((each["oldest_message_age_seconds"] or 0, each["name"]) for each in _queues(api, queue))
+    return judged("age", measured, warning, critical, "s")
 
 
 @check.command()
@@ -166,14 +149,12 @@ def age(api: Api, queue: str | None, warning: float | None, critical: float | No
 @click.argument("group", required=False)
 @thresholds("N", type=click.IntRange(0))
 @check_verb
-def lag(
-    api: Api, stream: str | None, group: str | None, warning: int | None, critical: int | None
-) -> Result:  # fmt: skip
+def lag(api: Api, stream: str | None, group: str | None, warning: int | None, critical: int | None) -> Result:
     """Check the lag of consumer groups: of one, of those of a STREAM, or of all; the largest one counts."""
     if stream is not None and group is not None:
         groups = [api.call("GET", path("groups", stream, group))]
     else:
         known = api.call("GET", "/groups")["groups"]
         groups = [each for each in known if stream in (None, each["stream"])]
-    measured = (Measured(f"{each['stream']}/{each['name']}", each["lag"]) for each in groups)
-    return judged("lag", "", measured, warning, critical)
+    measured = ((each["lag"], f"{each['stream']}/{each['name']}") for each in groups)
+    return judged("lag", measured, warning, critical)

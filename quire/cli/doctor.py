@@ -81,8 +81,6 @@ PATIENCE = 5.0  # how long the broker may take to answer, in seconds
 
 
 class Finding(NamedTuple):
-    """What a look has found."""
-
     check: str  # what was looked at
     state: str  # ok, note, warning or problem
     text: str  # what is there
@@ -105,7 +103,6 @@ class Examination:
         self._facts: dict[str, Any] = {}  # where the running broker says that it listens
 
     def findings(self) -> Iterator[Finding]:
-        """Look at everything, one after the other."""
         looks: list[Callable[[], Iterator[Finding]]] = [
             self._versions, self._broker, self._ports, self._directory, self._privacy, self._disk, self._store,
             self._files, self._memory, self._time, self._backup,
@@ -290,7 +287,6 @@ class Examination:
 
 
 def _running(status: dict[str, Any]) -> Iterator[Finding]:
-    """What a running broker says of itself."""
     text = f"it runs, for {status['uptime_seconds']:.0f} s, with {status['connections']} connections"
     yield Finding("broker", "ok", text)
     if status["version"] != __version__:
@@ -308,7 +304,6 @@ def _running(status: dict[str, Any]) -> Iterator[Finding]:
 
 
 def _port(name: str, address: str, host: str, port: int) -> Finding:
-    """Whether a broker could listen on an address."""
     if port == 0:
         return Finding("ports", "ok", f"{name}: the system chooses a port")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -325,14 +320,12 @@ def _port(name: str, address: str, host: str, port: int) -> Finding:
 
 
 def _existing(path: Path) -> Path:
-    """A path, or the nearest one above it that exists."""
     while not path.exists():
         path = path.parent
     return path
 
 
 def _is_open(place: Path) -> bool:
-    """Whether others can read or change a file, or one in a directory."""
     try:
         directory = place if place.is_dir() else place.parent
         files = _files_of(place) if place.is_dir() else [place]
@@ -344,7 +337,6 @@ def _is_open(place: Path) -> bool:
 
 
 def _files_of(directory: Path) -> list[Path]:
-    """The files in a directory and directly below it."""
     found = [path for pattern in ("*", "*/*") for path in directory.glob(pattern)]
     return [path for path in found if path.is_file()]
 

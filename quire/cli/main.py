@@ -2,9 +2,9 @@
 
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import click
 
@@ -62,7 +62,6 @@ _OPTIONS = {f"--{name}": f"--output {name}" for name in FORMATS} | {"--format": 
 
 @contextmanager
 def _options_named() -> Iterator[None]:
-    """Say which option is meant by one that other programs have."""
     try:
         yield
     except click.NoSuchOption as error:
@@ -72,23 +71,33 @@ def _options_named() -> Iterator[None]:
         raise
 
 
-class Program(click.Group):
-    """The top of the command line: imports a command only when it is used, and turns errors into exit codes."""
+class LazyGroup(click.Group):
+    """Commands that are imported only when they are used, not when they are listed."""
+
+    nouns: ClassVar[Mapping[str, Noun]]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names of the commands that this installation has."""
-        return [name for name, noun in NOUNS.items() if importlib.util.find_spec(noun.module)]
+        return list(self.nouns)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command: click.Command = getattr(importlib.import_module(NOUNS[cmd_name].module), cmd_name)
+        module = importlib.import_module(self.nouns[cmd_name].module)
+        command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, NOUNS[name].help) for name in self.list_commands(ctx)])
+            formatter.write_dl([(name, self.nouns[name].help) for name in self.list_commands(ctx)])
+
+
+class Program(LazyGroup):
+    """The top of the command line; it turns errors into exit codes."""
+
+    nouns = NOUNS
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name, noun in NOUNS.items() if importlib.util.find_spec(noun.module)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -107,7 +116,6 @@ class Program(click.Group):
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a command; an error is printed, and its exit code is the program's."""
         try:
             with _options_named():
                 return super().invoke(ctx)

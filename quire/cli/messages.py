@@ -8,25 +8,18 @@ import click
 
 from quire.cli.api import Api, broker_verb, destination_path, login_at, path, speaks_tls
 from quire.cli.output import Output, Row, encode_body, messages, on_terminal, printable, printable_lines
+from quire.cli.resource import DURATION
 from quire.clock import SystemClock
 from quire.destination import DestinationKind, split_options, split_written
 from quire.destination_pattern import Pattern
 from quire.errors import UnknownDestination
 from quire.settings import split_address
-from quire.units import parse_duration
 
 SSL = "ssl://"
 
 DEFAULT_OPENWIRE = "127.0.0.1:61616"
 
 NOTHING_RECEIVED = 6  # the exit code of a ``receive`` to which no message came
-
-
-def _seconds(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
-    try:
-        return None if value is None else parse_duration(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
@@ -44,9 +37,9 @@ def _seconds(_context: click.Context, _option: click.Parameter, value: str | Non
 )
 @click.option("--group", metavar="NAME", help="The message group of the message (JMSXGroupID).")
 @click.option("--priority", type=click.IntRange(0, 9), default=4, show_default=True, help="The JMS priority.")
-@click.option("--time-to-live", callback=_seconds, metavar="DURATION", help="The time to live: 30s, 5m, 1h.")
-@click.option("--delay", callback=_seconds, metavar="DURATION", help="The delay after which the broker sends it.")
-@click.option("--period", callback=_seconds, metavar="DURATION", help="The time between two repeats.")
+@click.option("--time-to-live", callback=DURATION, metavar="DURATION", help="The time to live: 30s, 5m, 1h.")
+@click.option("--delay", callback=DURATION, metavar="DURATION", help="The delay after which the broker sends it.")
+@click.option("--period", callback=DURATION, metavar="DURATION", help="The time between two repeats.")
 @click.option("--repeat", type=click.IntRange(-1), help="The number of repeats; -1 for no end.")
 @click.option("--cron", metavar="ENTRY", help="The cron entry by which the broker sends it, in UTC: '0 6 * * 1'.")
 @click.option("--non-persistent", is_flag=True, help="Send it as non-persistent: it is lost when the broker stops.")
@@ -85,7 +78,7 @@ def send(
 @click.option("--ack", is_flag=True, help="Acknowledge each message after it is printed.")
 @click.option(
     "--timeout",
-    callback=_seconds,
+    callback=DURATION,
     metavar="DURATION",
     default="5s",
     show_default=True,
@@ -156,11 +149,6 @@ def receive(
 
 
 def _check_exists(api: Api, destination: str) -> None:
-    """See that a destination is there; a pattern may match none.
-
-    Raises:
-        UnknownDestination: it is not.
-    """
     kind, name = split_written(split_options(destination)[0])
     if not Pattern(name).is_wildcard:
         try:
@@ -203,7 +191,6 @@ def _read_headers(headers: tuple[str, ...]) -> dict[str, str]:
 def _meant(
     group: str | None, delay: float | None, period: float | None, repeat: int | None, cron: str | None
 ) -> dict[str, str]:
-    """The headers that options stand for."""
     headers = {
         "JMSXGroupID": group,
         "AMQ_SCHEDULED_DELAY": _milliseconds(delay),

@@ -7,7 +7,7 @@ import click
 
 from quire.cli.api import ANSWER_LIMIT, Api, broker_verb, path, queue_path, topic_path
 from quire.cli.output import Output, columns_of, confirm, messages
-from quire.cli.resource import CONSUMERS, HELD, YES, Resource, choice_options
+from quire.cli.resource import CONSUMERS, HELD, YES, Resource, choice_options, parsed
 from quire.destination import DestinationKind, written
 from quire.resources import (
     DurableStatus,
@@ -26,11 +26,7 @@ _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 queue = Resource(
     "queue", "List, create, delete, browse, purge, move queues and their messages.", "queues", "name", place=queue_path
 )
-queue.ls(
-    "List the queues with their counts.",
-    columns_of(QueueStatus),
-    paged=True,
-)  # fmt: skip
+queue.ls("List the queues with their counts.", columns_of(QueueStatus), paged=True)
 queue.show(
     "Show the details of a queue: counts, consumers, held producers, why it is blocked.",
     {"subscriptions": ("Consumers", CONSUMERS), "producers_held": ("Producers held", HELD)},
@@ -44,9 +40,8 @@ queue.browse("Browse the messages of a queue, oldest first, without consuming th
 queue.act("pause", "POST", "Pause the deliveries of a queue; producers may still send.", "paused {it}", "pause")
 queue.act("resume", "POST", "Resume the deliveries of a paused queue.", "resumed {it}", "resume")
 queue.rows(
-    "groups", "List the message groups of a queue and their owners.",
-    columns_of(GroupStatus), "groups", paged=True,
-)  # fmt: skip
+    "groups", "List the message groups of a queue and their owners.", columns_of(GroupStatus), "groups", paged=True
+)
 queue.act(
     "group-close", "DELETE",
     "Close a message group: take it from its owner.\n\n"
@@ -71,12 +66,10 @@ _transfer("move", "moved", "all that are not in flight, or some")
 _transfer("copy", "copied", "all or some")
 
 
-def _per_second(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
-    found = _RATE.fullmatch(value)
+def _per_second(text: str) -> float:
+    found = _RATE.fullmatch(text)
     if found is None or float(found[1]) == 0:
-        raise click.BadParameter(f"{value!r} is not a rate: write 50/s, 100/m or 10/h")
+        raise ValueError(text)
     return float(found[1]) / _SECONDS[found[2]]
 
 
@@ -85,25 +78,20 @@ def _per_second(_context: click.Context, _option: click.Parameter, value: str | 
 @choice_options
 @click.option("--to", metavar="DESTINATION", help="The destination, instead of where the dead letters came from.")
 @click.option(
-    "--rate", callback=_per_second, metavar="N/s", help="The rate: 50/s, 100/m, 10/h. Ctrl-C ends the command."
-)
+    "--rate", callback=parsed(_per_second, "is not a rate: write 50/s, 100/m or 10/h"), metavar="N/s",
+    help="The rate: 50/s, 100/m, 10/h. Ctrl-C ends the command.",
+)  # fmt: skip
 @broker_verb
 def redrive(api: Api, output: Output, name: str, choice: dict[str, Any], to: str | None, rate: float | None) -> None:
     """Send dead letters of a queue back to the destinations they came from: all of them or some."""
-    options = {"to": to, "rate": rate}
-    body = {**choice, **{option: value for option, value in options.items() if value}}
+    body = {**choice, **({"to": to} if to else {}), **({"rate": rate} if rate else {})}
     result = api.call("POST", queue_path(name, "redrive"), body, patience=None if rate else ANSWER_LIMIT)
     output.done(f"sent {messages(result['moved'])} of {name} {f'to {to}' if to else 'back'}", result)
 
 
 SUBSCRIPTIONS = columns_of(TopicSubscriptionStatus)
-
 topic = Resource("topic", "List, create, delete topics; list their subscriptions.", "topics", "name", place=topic_path)
-topic.ls(
-    "List the topics with their counts.",
-    columns_of(TopicStatus),
-    paged=True,
-)  # fmt: skip
+topic.ls("List the topics with their counts.", columns_of(TopicStatus), paged=True)
 topic.show(
     "Show the details of a topic: counts, subscriptions, held producers.",
     {"subscriptions": ("Subscriptions", SUBSCRIPTIONS), "producers_held": ("Producers held", HELD)},
@@ -125,10 +113,7 @@ durable = Resource(
     "A client id and a subscription name identify a durable subscription.",
     "durables", "client", "name", title="{name} of {client}",
 )  # fmt: skip
-durable.ls(
-    "List the durable subscriptions with their counts.",
-    columns_of(DurableStatus),
-)  # fmt: skip
+durable.ls("List the durable subscriptions with their counts.", columns_of(DurableStatus))
 durable.show("Show the details of a durable subscription.", {"consumers": ("Consumer", CONSUMERS)})
 durable.act(
     "delete", "DELETE", "Remove a durable subscription and its backlog.", "removed {it}",
@@ -170,10 +155,8 @@ producer.act(
 
 schedule = Resource("schedule", "List and cancel scheduled messages.", "schedule", "id")
 schedule.ls(
-    "List the scheduled messages with the time of their next send.",
-    columns_of(Scheduled), "messages",
-    paged=True,
-)  # fmt: skip
+    "List the scheduled messages with the time of their next send.", columns_of(Scheduled), "messages", paged=True
+)
 
 
 @schedule.command()
@@ -200,10 +183,7 @@ xa = Resource(
     " the outcome when it does, and it may have decided otherwise for the other participants.",
     "xa", "xid",
 )  # fmt: skip
-xa.ls(
-    "List the prepared transactions, the oldest first.",
-    columns_of(Prepared), "transactions",
-)  # fmt: skip
+xa.ls("List the prepared transactions, the oldest first.", columns_of(Prepared), "transactions")
 xa.act(
     "commit", "POST", "Commit a prepared transaction in place of its transaction manager.", "committed {it}", "commit",
     ask="Commit {it} in place of its transaction manager?",

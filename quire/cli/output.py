@@ -22,8 +22,6 @@ Verb = TypeVar("Verb", bound=Callable[..., object])
 
 
 class Column(NamedTuple):
-    """A column of a table."""
-
     key: str  # which value of a row it shows
     heading: str  # what stands over it
     width: int = 0  # how many characters of a value are shown; 0 for all
@@ -141,7 +139,6 @@ def confirm(question: str, yes: bool) -> None:
 
 
 def on_terminal(stream: TextIO) -> bool:
-    """Whether a person sits at a stream."""
     return stream.isatty()
 
 
@@ -165,7 +162,6 @@ def messages(count: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without control characters; each stands as its escape."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -178,7 +174,6 @@ def encode_body(body: bytes) -> tuple[str, str]:
 
 
 def printable_lines(text: str) -> str:
-    """As ``printable``, but line feeds and tabs stay."""
     return "".join(char if char in "\n\t" else printable(char) for char in text)
 
 

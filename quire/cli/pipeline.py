@@ -1,51 +1,30 @@
 """``quire pipeline``: pipelines over messages in bulk, run by Spark."""
 
-import importlib
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
+from quire.cli.main import LazyGroup, Noun
 from quire.cli.output import Output, output_option
 from quire.errors import InvalidArgument
 
-
-class Pipeline(NamedTuple):
-    """A pipeline's module, which has its command under the same name, and its line in the list."""
-
-    module: str
-    help: str
-
-
 PIPELINES = {
-    "archive": Pipeline("archive", "Copy messages to Parquet files."),
-    "audit": Pipeline("audit", "Audit a delivery ledger."),
-    "dead-letters": Pipeline("dead_letters", "Analyse dead letters."),
-    "latency": Pipeline("latency", "Measure latencies by a delivery ledger."),
-    "replay": Pipeline("replay", "Replay messages, each exactly once."),
+    "archive": Noun("quire.spark.pipelines.archive", "Copy messages to Parquet files."),
+    "audit": Noun("quire.spark.pipelines.audit", "Audit a delivery ledger."),
+    "dead-letters": Noun("quire.spark.pipelines.dead_letters", "Analyse dead letters."),
+    "latency": Noun("quire.spark.pipelines.latency", "Measure latencies by a delivery ledger."),
+    "replay": Noun("quire.spark.pipelines.replay", "Replay messages, each exactly once."),
 }
 
 
-class Pipelines(click.Group):
-    """The pipelines, each imported only when it is used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(PIPELINES)
+class Pipelines(LazyGroup):
+    nouns = PIPELINES
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in PIPELINES:
-            return None
-        name = PIPELINES[cmd_name].module
         try:
-            command: click.Command = getattr(importlib.import_module(f"quire.spark.pipelines.{name}"), name)
+            return super().get_command(ctx, cmd_name)
         except ModuleNotFoundError as error:
             raise _missing(error) from error
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the pipelines without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, pipeline.help) for name, pipeline in PIPELINES.items()])
 
 
 def _missing(error: ModuleNotFoundError) -> InvalidArgument:

@@ -23,18 +23,11 @@ _KINDS: dict[DestinationKind, type[ClientDestination]] = {
 
 
 def destination_of(text: str) -> ClientDestination:
-    """The destination that a user wrote: ``orders``, ``topic://prices.>`` or ``/topic/prices.>``.
-
-    Raises:
-        InvalidDestination: it is none.
-    """
     found, name = split_written(text)
     return _KINDS[found or DestinationKind.QUEUE](name)
 
 
 class Wanted(NamedTuple):
-    """What a user wants to receive."""
-
     destination: ClientDestination
     most: int  # how many messages
     ack: bool  # whether they are consumed

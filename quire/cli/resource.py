@@ -9,6 +9,7 @@ import click
 from quire.cli.api import Api, broker_verb, numbered_pages, pages, path
 from quire.cli.output import Column, Output, columns, columns_of, confirm, messages, output_option
 from quire.resources import Consumer, HeldProducer
+from quire.units import parse_duration
 
 CONSUMERS, HELD = columns_of(Consumer), columns_of(HeldProducer)
 MESSAGE_COLUMNS = columns(
@@ -20,6 +21,21 @@ BROWSE_PAGE = 500  # how many messages one call asks for
 YES = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 P = ParamSpec("P")
+
+
+def parsed(parse: Callable[[str], Any], wrong: str = "") -> Callable[..., Any]:
+    """A click callback: what ``parse`` reads from a text; ``wrong`` says what is wrong if its errors do not."""
+
+    def callback(_context: click.Context, _option: click.Parameter, value: str | None) -> Any:
+        try:
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r} {wrong}" if wrong else str(error)) from error
+
+    return callback
+
+
+DURATION = parsed(parse_duration)
 
 Tables = Mapping[str, tuple[str, Sequence[Column]]]
 """The heading and the columns of each list that is in a thing, by its key."""
@@ -95,8 +111,8 @@ class Resource(click.Group):
         self.add(verb or key, help, lists, query)
 
     def act(
-        self, name: str, method: str, help: str, done: str, *rest: str, ask: str = "", force: str = "",
-        params: Sequence[Param] = (), body: Sequence[str] = (),
+        self, name: str, method: str, help: str, done: str | Callable[[dict[str, Any]], str], *rest: str,
+        ask: str = "", force: str = "", params: Sequence[Param] = (), body: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Add a verb that is one request; ``ask`` is a question before it, ``force`` the help of ``--force``."""
         options = [click.option("--force", is_flag=True, help=force)] if force else []
@@ -109,7 +125,8 @@ class Resource(click.Group):
             content = {key: given[key] for key in body} if body else None
             forced = "true" if given.get("force") else None
             result = api.call(method, self._path(given, rest), content, force=forced)
-            output.done(done.format_map({**given, "it": it}), result)
+            told = result | given | {"it": it}
+            output.done(done.format_map(told) if isinstance(done, str) else done(told), result)
 
         self.add(name, help, verb, [*params, *options])
 
@@ -145,7 +162,6 @@ class Resource(click.Group):
     def add(
         self, name: str, help: str, verb: Callable[..., None], params: Sequence[Param] = (), *, named: bool = True
     ) -> None:
-        """Add a verb, with the arguments that name one thing, and more."""
         command: Any = broker_verb(verb)
         for param in reversed([*[click.argument(each) for each in self._names if named], *params]):
             command = param(command)

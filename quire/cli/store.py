@@ -228,7 +228,6 @@ def _place(destination: str, lane: int) -> str:
 
 @contextmanager
 def _progress(opened: OpenStore) -> Iterator[Progress]:
-    """A bar on the terminal, if a person watches."""
     if not on_terminal(sys.stderr):
         yield lambda records: None
         return

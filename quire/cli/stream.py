@@ -8,7 +8,7 @@ import click
 
 from quire.cli.api import PAGE, Api, broker_verb, numbered_pages, path, stream_path
 from quire.cli.output import Column, Output, columns, columns_of, confirm, messages, printable, readable
-from quire.cli.resource import YES, Param, Resource
+from quire.cli.resource import DURATION, YES, Param, Resource, parsed
 from quire.clock import SystemClock
 from quire.destination import DestinationKind, written
 from quire.errors import UnknownMessage
@@ -37,11 +37,7 @@ stream = Resource(
     "A start position is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.",
     "streams", "name", place=stream_path,
 )  # fmt: skip
-stream.ls(
-    "List the streams with their counts.",
-    columns_of(StreamStatus),
-    paged=True,
-)
+stream.ls("List the streams with their counts.", columns_of(StreamStatus), paged=True)
 stream.show(
     "Show the details of a stream: counts, policy, partitions, groups, pins.",
     {
@@ -140,24 +136,19 @@ def _limited(output: Output, name: str, rows: Iterator[dict[str, Any]], limit: i
         yield row
 
 
-def _time(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+def _time(text: str) -> int:
     """A time in milliseconds since the epoch: written so, in ISO 8601, or as a duration back from now."""
-    if value is None:
-        return None
-    number = parse_number(value)
+    number = parse_number(text)
     if number is not None:
         return number
     try:
-        return SystemClock().now_ms() - round(parse_duration(value) * 1000)
+        return SystemClock().now_ms() - round(parse_duration(text) * 1000)
     except (ValueError, OverflowError):
-        pass
-    try:
-        time = datetime.fromisoformat(value)
-    except ValueError as error:
-        raise click.BadParameter(
-            f"{value!r} is not a time: write 2026-01-31T12:00:00Z, or 30m for 30 minutes ago"
-        ) from error
-    return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+        time = datetime.fromisoformat(text)
+        return round((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+TIME = parsed(_time, "is not a time: write 2026-01-31T12:00:00Z, or 30m for 30 minutes ago")
 
 
 @stream.command()
@@ -173,10 +164,10 @@ def _time(_context: click.Context, _option: click.Parameter, value: str | None) 
 @click.option(
     "--since",
     metavar="TIME",
-    callback=_time,
+    callback=TIME,
     help="Only messages sent at this time or later: 30m for 30 minutes ago, or a date.",
 )
-@click.option("--until", metavar="TIME", callback=_time, help="Only messages sent before this time.")
+@click.option("--until", metavar="TIME", callback=TIME, help="Only messages sent before this time.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="The maximum number of messages."
 )
@@ -249,21 +240,16 @@ def _pin(row: Any) -> str:
     help="The start position of the messages to keep.",
 )
 @click.option(
-    "--for", "duration", metavar="DURATION", default="1d", show_default=True, help="How long the pin keeps messages."
-)
+    "--for", "duration", callback=DURATION, metavar="DURATION", default="1d", show_default=True,
+    help="How long the pin keeps messages.",
+)  # fmt: skip
 @broker_verb
-def set_pin(api: Api, output: Output, name: str, pin: str, start: str, duration: str) -> None:
+def set_pin(api: Api, output: Output, name: str, pin: str, start: str, duration: float) -> None:
     """Pin all messages from a start position on, in place of those that the pin kept before."""
-    try:
-        seconds = parse_duration(duration)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--for") from error
-    result = api.call("PUT", stream_path(name, "pins", pin), {"start": start, "time_to_live": seconds})
+    result = api.call("PUT", stream_path(name, "pins", pin), {"start": start, "time_to_live": duration})
     output.done(f"{pin} keeps messages of {name} until {readable('until', result['until'])}", result)
 
 
-LAGS, GROUP_PARTITIONS = columns_of(PartitionLag), columns_of(GroupPartitionStatus)
-MEMBERS = columns_of(GroupMemberInfo)
 CHANGE_COLUMNS = columns(
     "partition", "from_offset:From", "to_offset:To", "again:Redelivered", "skipped", "in_flight", "retries_dropped"
 )
@@ -300,15 +286,17 @@ def ls(api: Api, output: Output, readers: bool) -> None:
 
 group.show(
     "Show the details of a consumer group: partitions, retries, members, counters, why it is blocked.",
-    {"partition_states": ("Partitions", GROUP_PARTITIONS), "group_members": ("Members", MEMBERS)},
+    {
+        "partition_states": ("Partitions", columns_of(GroupPartitionStatus)),
+        "group_members": ("Members", columns_of(GroupMemberInfo)),
+    },
 )
 group.rows(
-    "members",
-    "List the members of a consumer group with their partitions and messages in flight.",
-    MEMBERS,
-    "members",
-)
-group.show("Show the lag of a consumer group, by partition.", {"partitions": ("Partitions", LAGS)}, "lag")
+    "members", "List the members of a consumer group with their partitions and messages in flight.",
+    columns_of(GroupMemberInfo), "members",
+)  # fmt: skip
+lags = {"partitions": ("Partitions", columns_of(PartitionLag))}
+group.show("Show the lag of a consumer group, by partition.", lags, "lag")
 
 _PARTITION = click.option("--partition", type=click.IntRange(0), help="Only this partition.")
 _DRY_RUN = click.option("--dry-run", is_flag=True, help="Show the effect, and change nothing.")
@@ -365,17 +353,11 @@ _change(
 )  # fmt: skip
 
 
-@group.command()
-@click.argument("stream")
-@click.argument("name")
-@click.option("--force", is_flag=True, help="Delete it even if it has members.")
-@YES
-@broker_verb
-def delete(api: Api, output: Output, stream: str, name: str, force: bool, yes: bool) -> None:
-    """Delete a consumer group and its progress. The messages stay in the stream."""
-    confirm(f"Delete the consumer group {name} of {stream} and its progress?", yes)
-    result = api.call("DELETE", _path(stream, name), force="true" if force else None)
-    output.done(f"deleted {name} of {stream}, which had a lag of {messages(result['lag'])}", result)
+group.act(
+    "delete", "DELETE", "Delete a consumer group and its progress. The messages stay in the stream.",
+    lambda told: f"deleted {told['it']}, which had a lag of {messages(told['lag'])}",
+    ask="Delete the consumer group {it} and its progress?", force="Delete it even if it has members.",
+)  # fmt: skip
 
 
 @group.command()

@@ -27,46 +27,30 @@ AUTHORITY_DAYS = 3650  # for how many days the authority is good
 
 
 class Pair(NamedTuple):
-    """A certificate and its key."""
-
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
 
 def make_authority(now: datetime) -> Pair:
-    """An authority that signs certificates."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Quire authority")])
     signs = x509.KeyUsage(
         digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
         key_agreement=False, key_cert_sign=True, crl_sign=True, encipher_only=False, decipher_only=False,
     )  # fmt: skip
-    made = (
-        _begun(name, key, now, AUTHORITY_DAYS)
-        .issuer_name(name)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(signs, critical=True)
-    )
-    return Pair(made.sign(key, hashes.SHA256()), key)
+    constraints = x509.BasicConstraints(ca=True, path_length=0)
+    return _made("Quire authority", None, now, AUTHORITY_DAYS, (constraints, True), (signs, True))
 
 
 def make_server(authority: Pair, hosts: Sequence[str], now: datetime, days: int) -> Pair:
     """The certificate of a broker that is reached under some names and addresses."""
     names = x509.SubjectAlternativeName([_name_of(host) for host in hosts])
-    return _signed(authority, hosts[0], now, days, names, ExtendedKeyUsageOID.SERVER_AUTH)
+    return _signed(authority, hosts[0], now, days, ExtendedKeyUsageOID.SERVER_AUTH, (names, False))
 
 
 def make_client(authority: Pair, name: str, now: datetime, days: int) -> Pair:
-    """The certificate of a client; its subject is ``CN=`` and the name."""
-    return _signed(authority, name, now, days, None, ExtendedKeyUsageOID.CLIENT_AUTH)
+    return _signed(authority, name, now, days, ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 def read_pair(certificate: Path, key: Path) -> Pair:
-    """A pair that was written before.
-
-    Raises:
-        InvalidArgument: the files cannot be read, or were not made here.
-    """
     try:
         made = x509.load_pem_x509_certificate(certificate.read_bytes())
         read = serialization.load_pem_private_key(key.read_bytes(), None)
@@ -78,11 +62,7 @@ def read_pair(certificate: Path, key: Path) -> Pair:
 
 
 def write_pair(pair: Pair, certificate: Path, key: Path, *more: x509.Certificate, joined: bool = False) -> None:
-    """Write a certificate, followed by others, and its key; only the owner may read the key.
-
-    Args:
-        joined: whether the key stands in the file of the certificate too: clients name one file.
-    """
+    """Write a certificate, followed by others, and its key, into the same file too if ``joined``: clients name one."""
     chain = b"".join([made.public_bytes(serialization.Encoding.PEM) for made in (pair.certificate, *more)])
     secret = pair.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -92,7 +72,7 @@ def write_pair(pair: Pair, certificate: Path, key: Path, *more: x509.Certificate
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Replace a file: a broker that reads it again sees the old one or the new one."""
+    # A broker that reads it again sees the old file or the new one.
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
@@ -100,38 +80,36 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     fresh.replace(path)
 
 
+Extension = tuple[x509.ExtensionType, bool]  # and whether it is critical
+
+
 def _signed(
-    authority: Pair, name: str, now: datetime, days: int, names: x509.SubjectAlternativeName | None,
-    usage: x509.ObjectIdentifier,
-) -> Pair:  # fmt: skip
+    authority: Pair, name: str, now: datetime, days: int, usage: x509.ObjectIdentifier, *more: Extension
+) -> Pair:
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    constraints = x509.BasicConstraints(ca=False, path_length=None)
+    return _made(
+        name, authority, now, days, (constraints, True), (x509.ExtendedKeyUsage([usage]), False), (issuer, False), *more
+    )
+
+
+def _made(name: str, issuer: Pair | None, now: datetime, days: int, *extensions: Extension) -> Pair:
+    """A certificate, which without an issuer signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    made = (
-        _begun(subject, key, now, days)
-        .issuer_name(authority.certificate.subject)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False
-        )
-    )  # fmt: skip
-    if names is not None:
-        made = made.add_extension(names, critical=False)
-    return Pair(made.sign(authority.key, hashes.SHA256()), key)
-
-
-def _begun(
-    name: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
-) -> x509.CertificateBuilder:  # fmt: skip
-    return (
+    builder = (
         x509.CertificateBuilder()
-        .subject_name(name)
+        .subject_name(subject)
+        .issuer_name(issuer.certificate.subject if issuer else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now.astimezone(UTC) - timedelta(hours=1))  # clocks differ
         .not_valid_after(now.astimezone(UTC) + timedelta(days=days))
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
+    for extension, is_critical in extensions:
+        builder = builder.add_extension(extension, critical=is_critical)
+    return Pair(builder.sign(issuer.key if issuer else key, hashes.SHA256()), key)
 
 
 def _name_of(host: str) -> x509.GeneralName:
@@ -169,7 +147,7 @@ def make(output: Output, directory: Path, hosts: tuple[str, ...], client: str | 
     With --client it gets NAME.pem, the certificate and the key of a client in one file, and NAME.key.
     An authority that is there already is used again: so a certificate is renewed.
     """
-    now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
+    now = _now()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         authority = _authority(directory, now)
@@ -199,13 +177,16 @@ def show(output: Output, source: str) -> None:
 
     SOURCE is a file, or the address HOST:PORT of a broker, whose certificate is shown whichever authority signed it.
     """
-    now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
     content = _read(Path(source)) if Path(source).exists() else _fetched(source)
     try:
         certificate = x509.load_pem_x509_certificate(content)
     except ValueError as error:
         raise InvalidArgument(f"{source} has no certificate in PEM: {error}", source=source) from error
-    output.record(_described(certificate, now))
+    output.record(_described(certificate, _now()))
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
 
 
 def _authority(directory: Path, now: datetime) -> Pair:

@@ -55,7 +55,6 @@ def top(api: Api, output: Output, interval: float, once: bool) -> None:
 
 
 def _look(api: Api) -> dict[str, Any]:
-    """What is shown: the overview, and the busiest queues."""
     overview = api.call("GET", "/overview", patience=PATIENCE)
     page = api.call("GET", "/queues", patience=PATIENCE, sort="-in_rate", limit=QUEUES)
     return {"overview": overview, "queues": page["queues"], "queues_total": page["total"]}

@@ -20,7 +20,6 @@ NICENESS = 10  # how much it gives way to others: where all processors are busy,
 
 
 def main() -> int:
-    """Serve until the broker is gone."""
     parser = argparse.ArgumentParser(prog="python -m quire.console")
     parser.add_argument("--address", required=True)
     parser.add_argument("--url", action="append", required=True)

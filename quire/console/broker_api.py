@@ -15,26 +15,18 @@ _END = "-----END CERTIFICATE-----"
 
 
 class ConsoleTls(NamedTuple):
-    """What a console encrypts with.
+    """The files that a console encrypts with."""
 
-    Attributes:
-        pinned: the file with the certificate of the broker, whatever its names; empty: as other clients trust brokers.
-    """
-
-    certificate: str = ""  # the file with its certificate, PEM; empty: browsers connect without TLS
-    key: str = ""  # the file with the key of the certificate; empty: the same file
-    pinned: str = ""
+    certificate: str = ""  # its certificate, PEM; empty: browsers connect without TLS
+    key: str = ""  # the key of the certificate; empty: the same file
+    pinned: str = ""  # the certificate of the broker, whatever its names; empty: as other clients trust brokers
 
     @property
     def scheme(self) -> str:
         return "https" if self.certificate else "http"
 
     def trust(self) -> ssl.SSLContext:
-        """What calls of ``https://`` APIs are made with.
-
-        Raises:
-            InvalidArgument: a file cannot be used.
-        """
+        """What calls of ``https://`` APIs are made with."""
         if not self.pinned:
             return client_context()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -64,13 +56,7 @@ class LoginNeeded(AccessRefused):
 
 
 class BrokerApi:
-    """Calls the HTTP API of one broker.
-
-    Args:
-        url: where the API is, ``http://host:port``.
-        transport: what carries the requests; tests give their own.
-        tls: what calls of an ``https://`` API are made with.
-    """
+    """Calls the HTTP API of one broker."""
 
     def __init__(
         self, url: str, transport: httpx.AsyncBaseTransport | None = None, tls: ConsoleTls | None = None
@@ -92,17 +78,7 @@ class BrokerApi:
     async def call(
         self, method: str, path: str, authorization: str | None = None, body: object = None, **query: object
     ) -> dict[str, Any]:
-        """Make one call below ``/api/v1``; what is None of the query is left out.
-
-        Args:
-            path: the path, its names percent-encoded (``path_of``).
-            authorization: the header Authorization.
-
-        Raises:
-            LoginNeeded: the broker does not know who calls.
-            BrokerUnreachable: it does not answer.
-            QuireError: what the broker answered.
-        """
+        """Make one call below ``/api/v1``, to a path of ``path_of``; what is None of the query is left out."""
         response = await self._send(method, path, authorization, body, query)
         try:
             answer: dict[str, Any] = json.loads(response.content) if response.content else {}

@@ -7,7 +7,6 @@ import nicegui
 from fastapi import FastAPI
 from nicegui import Client, app, background_tasks, core, ui
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from quire.clock import Clock
@@ -24,13 +23,7 @@ RECONNECT_LIMIT = 10.0  # for how many seconds a page is kept when its browser i
 
 
 class Console:
-    """One console, for the brokers whose HTTP APIs it is given.
-
-    Args:
-        urls: where the APIs are; the first one is shown at first.
-        transport: what carries the requests to the brokers; tests give their own.
-        tls: what calls of ``https://`` APIs are made with.
-    """
+    """One console, for the brokers whose HTTP APIs it is given; the first one is shown at first."""
 
     def __init__(
         self, urls: Sequence[str], clock: Clock, transport: httpx.AsyncBaseTransport | None = None,
@@ -50,7 +43,7 @@ class Console:
         ui.add_css(STYLE, shared=True)
         for path, build in PAGES.items():
             self._mount_page(path, build)
-        app.get("/download", include_in_schema=False)(self._download)
+        app.get("/download", include_in_schema=False)(download)
 
     def _mount_page(self, path: str, build: Build) -> None:
         @ui.page(path, title="Quire", response_timeout=BUILD_LIMIT, reconnect_timeout=RECONNECT_LIMIT)
@@ -62,9 +55,6 @@ class Console:
             except QuireError as error:
                 page.failed(error)
 
-    async def _download(self, request: Request) -> Response:
-        return await download(request)
-
     def application(self, host: str, *, allow_open: bool, names: str = "") -> ASGIApp:
         """The application for a server that listens on a host: the pages behind their guard."""
         inner = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
@@ -73,12 +63,11 @@ class Console:
         folders = ("static", "libraries", "components", "resources", "dynamic_resources", "esm")
         static = tuple([f"/_nicegui/{version}/{folder}/" for folder in folders])
         return Guard(
-            inner, self.brokers, self.sessions, self.access, pages=[*PAGES, "/download"], static=static,
-            clients=lambda: len(Client.instances), host=host, allow_open=allow_open, names=names,
+            app=inner, brokers=self.brokers, sessions=self.sessions, access=self.access, pages=[*PAGES, "/download"],
+            static=static, clients=lambda: len(Client.instances), host=host, allow_open=allow_open, names=names,
         )  # fmt: skip
 
     def _ended(self, session: Session) -> None:
-        """A session is over: so are its pages, and with them all that they watch."""
         for client in list(Client.instances.values()):
             request = client._request  # one that has none raises at its property
             visit: Visit | None = request.scope.get("quire.visit") if request else None

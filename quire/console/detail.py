@@ -6,12 +6,12 @@ What destroys goes in two steps: first what would happen, then the deed, with it
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.elements import AGE, DEPTH, IN, OUT, Facts, Field, Form, Tiles, Tone, block, notice, say
+from quire.console.elements import AGE, DEPTH, IN, OUT, Facts, Field, Form, Tiles, Tone, block, button, notice, say
 from quire.console.page import Page
 from quire.console.plot import Line, Plots
 from quire.console.tables import Column, Entry, LocalTable, Show, facts_of, tiles_of
@@ -24,87 +24,97 @@ After = Callable[[], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something an operator may do to one thing.
-
-    Attributes:
-        effect: says what becomes of that many messages, after the number: ``messages are removed``.
-    """
-
     verb: str  # what it does, in a word: it is on the button
     subject: str  # what it is done to, as the user reads it: ``queue orders``
     method: str
     path: str
-    effect: str = "messages are removed"
+    effect: str  # what becomes of that many messages, after the number: ``messages are removed``
     query: dict[str, object] = field(default_factory=dict)
-    body: dict[str, Any] | None = None  # parts of the request's body that no field has
     fields: Sequence[Field] = ()  # what the user may say to it
-    warning: str = ""  # what to know beforehand
 
 
-class ActionDialog:
+class Dialog:
+    """Some fields, and a button that does something with them."""
+
+    def __init__(self, page: Page, title: str, verb: str, fields: Sequence[Field]) -> None:
+        self._page = page
+        # Not where the button is: a menu that closes takes what is in it away.
+        with page.client, ui.dialog() as self.dialog, ui.card().classes("dialog"):
+            say(title, "h2")
+            self.form = Form(fields)
+            self._told = block("").props('aria-live="polite"')
+            with block("end"):
+                self._cancel = ui.button("Cancel", on_click=self._close).props("flat color=grey-7")
+                self._go = ui.button(verb, on_click=self._pressed).props("unelevated color=primary")
+        self.dialog.on("hide", self.dialog.delete)
+
+    async def _pressed(self) -> None:
+        if missing := self.form.missing:
+            ui.notify(f"Fill in: {missing}", type="warning")
+            return
+        self._go.disable()
+        try:
+            await self._submit()
+        finally:
+            self._go.enable()
+
+    async def _submit(self) -> None:
+        raise NotImplementedError
+
+    async def _close(self) -> None:
+        self.dialog.close()
+
+    def _foretell(self, text: str, verb: str, *, is_harm: bool) -> None:
+        """Say what will become of what was filled in, which stays so; the button does it now."""
+        self.form.lock()
+        self._told.clear()
+        with self._told:
+            notice(text, tone="bad" if is_harm else "")
+        self._go.text = verb
+        self._go.props("color=negative")
+
+
+class ActionDialog(Dialog):
     """Shows what an action would touch, asks, does it, and shows how it goes on."""
 
     def __init__(self, page: Page, action: Action, after: After) -> None:
-        self._page = page
         self._action = action
         self._after = after
         self._token: str | None = None
         self._operation: str | None = None
-        # Not where the button is: a menu that closes takes what is in it away.
-        with page.client, ui.dialog() as self._dialog, ui.card().classes("dialog"):
-            say(f"{action.verb} {action.subject}", "h2")
-            if action.warning:
-                notice(action.warning, tone="warn")
-            self._form = Form(action.fields)
-            self._told = block("").props('aria-live="polite"')
-            with block("end"):
-                self._cancel = ui.button("Cancel", on_click=self._close).props("flat color=grey-7")
-                self._go = ui.button("Preview", on_click=self._proceed).props("unelevated color=primary")
-        self._dialog.on("hide", self._dialog.delete)
+        super().__init__(page, f"{action.verb} {action.subject}", "Preview", action.fields)
 
     async def open(self) -> None:
         """Open it; without anything to fill in it counts at once."""
-        self._dialog.open()
+        self.dialog.open()
         if not self._action.fields:
             await self._preview()
 
-    async def _proceed(self) -> None:
-        self._go.disable()
-        try:
-            await (self._preview() if self._token is None else self._do())
-        finally:
-            self._go.enable()
+    async def _submit(self) -> None:
+        await (self._preview() if self._token is None else self._do())
 
     async def _request(self, **query: object) -> dict[str, Any] | None:
         action = self._action
-        body = {**(action.body or {}), **self._form.body()} if action.method == "POST" else None
+        body = self.form.body() if action.method == "POST" else None
         call = self._page.caller.call(action.method, action.path, body, **action.query, **query)
         return await self._page.attempt(call)
 
     async def _preview(self) -> None:
-        if missing := self._form.missing:
-            ui.notify(f"Fill in: {missing}", type="warning")
-            return
         answer = await self._request(dry_run=True)
         if answer is None:
             return
         self._token = answer["token"]
-        self._form.lock()
         count = ("at least " if answer["at_least"] else "") + shown.number(answer["count"])
-        verb = self._action.verb
-        self._told.clear()
-        with self._told:
-            consumers = answer.get("consumers") or 0
-            more = f" {shown.number(consumers)} consumers are disconnected." if consumers else ""
-            said = f"{count} {self._action.effect}.{more}"
-            notice(said[0].upper() + said[1:], tone="bad" if answer["count"] or consumers else "")
-        self._go.text = f"{verb} {count} messages"
-        self._go.props("color=negative")
+        consumers = answer.get("consumers") or 0
+        more = f" {shown.number(consumers)} consumers are disconnected." if consumers else ""
+        said = f"{count} {self._action.effect}.{more}"
+        verb = f"{self._action.verb} {count} messages"
+        self._foretell(said[0].upper() + said[1:], verb, is_harm=bool(answer["count"] or consumers))
 
     async def _do(self) -> None:
         answer = await self._request(token=self._token, background=True)
         if answer is None:
-            self._dialog.close()
+            self.dialog.close()
         elif operation := answer.get("operation"):
             await self._follow(operation)
         else:
@@ -119,7 +129,7 @@ class ActionDialog:
         with self._told:
             bar = ui.linear_progress(0, show_value=False).props('aria-label="Progress"')
             text = say("", "div", "mute small")
-        while operation["state"] == "running" and not self._dialog.is_deleted:
+        while operation["state"] == "running" and not self.dialog.is_deleted:
             _progress(operation, bar, text)
             await asyncio.sleep(PROGRESS)
             answer = await self._page.attempt(self._page.get(f"/operations/{self._operation}"))
@@ -132,7 +142,7 @@ class ActionDialog:
         await self._done(operation["done"], stopped=operation["state"] == "cancelled")
 
     async def _done(self, count: int | None = None, *, stopped: bool = False) -> None:
-        self._dialog.close()
+        self.dialog.close()
         number = "" if count is None else f": {shown.number(count)} messages"
         ui.notify(f"{self._action.verb} {self._action.subject}{number}{', stopped' * stopped}", type="positive")
         answer = self._after()
@@ -141,7 +151,7 @@ class ActionDialog:
 
     async def _close(self) -> None:
         if self._operation is None:
-            self._dialog.close()
+            self.dialog.close()
         else:
             await self._page.attempt(self._page.caller.call("DELETE", f"/operations/{self._operation}"))
 
@@ -152,33 +162,20 @@ def _progress(operation: dict[str, Any], bar: ui.linear_progress, text: Any) -> 
     text.text = f"{shown.number(done)} of {shown.number(of)} messages" if of else f"{shown.number(done)} messages"
 
 
-class FormDialog:
-    """Asks for some fields and makes one request of them."""
-
+class FormDialog(Dialog):
     def __init__(
         self, page: Page, title: str, verb: str, fields: Sequence[Field],
         send: Callable[[Form], Awaitable[dict[str, Any]]], after: Callable[[dict[str, Any]], Awaitable[None] | None],
     ) -> None:  # fmt: skip
-        self._page = page
         self._send = send
         self._after = after
-        with page.client, ui.dialog() as self.dialog, ui.card().classes("dialog"):
-            say(title, "h2")
-            self._form = Form(fields)
-            with block("end"):
-                ui.button("Cancel", on_click=self.dialog.close).props("flat color=grey-7")
-                self._go = ui.button(verb, on_click=self._submit).props("unelevated color=primary")
-        self.dialog.on("hide", self.dialog.delete)
-        self.dialog.on("keydown.enter.ctrl", self._submit)
+        super().__init__(page, title, verb, fields)
+        self._told.delete()
+        self.dialog.on("keydown.enter.ctrl", self._pressed)
         self.dialog.open()
 
     async def _submit(self) -> None:
-        if missing := self._form.missing:
-            ui.notify(f"Fill in: {missing}", type="warning")
-            return
-        self._go.disable()
-        answer = await self._page.attempt(self._send(self._form))
-        self._go.enable()
+        answer = await self._page.attempt(self._send(self.form))
         if answer is not None:
             self.dialog.close()
             following = self._after(answer)
@@ -196,20 +193,15 @@ PLOTS = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A table on the page."""
-
-    title: str  # above it
+class Part(NamedTuple):
+    title: str
     columns: Sequence[Column]
     entries: Callable[[Entry], Sequence[Entry]]  # finds its entries in the answer
-    empty: str = "None."  # what is said where there is none
+    empty: str = "None."
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one kind of thing is shown."""
-
     kind: type[Status]  # the resource; its tiles and facts follow from that
     state: Callable[[Entry], tuple[str, Tone]]  # a word for its state
     why: Callable[[Entry], str] = lambda entry: ""  # more about that state
@@ -219,11 +211,7 @@ class Look:
 
 
 class Detail:
-    """The content of such a page.
-
-    Args:
-        name: its name in the history.
-    """
+    """The content of such a page; ``name`` is its name in the history."""
 
     def __init__(self, page: Page, look: Look, path: str, name: str) -> None:
         self._page = page
@@ -246,7 +234,6 @@ class Detail:
             self._facts = Facts()
 
     async def open(self, entry: Entry) -> None:
-        """Show it, and go on showing how it is."""
         self.show(entry)
         if self._plots is not None:
             await self._plots.load()
@@ -274,8 +261,9 @@ def _pair(value: str | tuple[str, Tone]) -> tuple[str, str, Tone]:
 
 
 def link_button(page: Page, label: str, icon: str, path: str, *, main: bool = False, **query: object) -> None:
-    button = ui.button(label, icon=icon, on_click=lambda: page.go(path, **query)).classes("act")
-    button.props("dense unelevated color=primary" if main else "dense outline")
+    made = button(label, icon, lambda: page.go(path, **query))
+    if main:
+        made.props(remove="outline").props("unelevated color=primary")
 
 
 def action_menu(page: Page, actions: Sequence[tuple[Action, After]]) -> None:

@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -25,8 +25,12 @@ def say(text: str, tag: str = "span", classes: str = "") -> TextElement:
     return TextElement(tag=tag, text=text).classes(classes)
 
 
+def button(label: str, icon: str, pressed: Callable[[], Any]) -> ui.button:
+    made = ui.button(label, icon=icon, on_click=pressed).props("dense outline")
+    return made.classes("act")
+
+
 def notice(text: str, advice: str = "", tone: Tone = "") -> Element:
-    """What a user should know before going on."""
     box = block(f"notice {tone}").props('role="status"')
     with box:
         say(text, "b" if advice else "span")
@@ -43,7 +47,6 @@ class Facts:
         self._list = block("facts", "dl")
 
     def show(self, values: dict[str, tuple[str, Tone] | str]) -> None:
-        """Show values, each with a tone if it has one."""
         for name, value in values.items():
             if name not in self._values:
                 with self._list, block("fact"):
@@ -73,7 +76,6 @@ class Tiles:
 
 
 async def confirm(title: str, text: str, verb: str) -> bool:
-    """Ask; the button has the verb."""
     with ui.context.client, ui.dialog() as dialog, ui.card().classes("dialog"):
         say(title, "h2")
         notice(text, tone="bad")
@@ -87,15 +89,9 @@ async def confirm(title: str, text: str, verb: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field.
-
-    Attributes:
-        kind: how it is filled in; ``words`` are a list, written with spaces.
-    """
-
     name: str  # its name in the request
     label: str  # what it is for
-    kind: Literal["text", "area", "number", "switch", "choice", "password", "words"] = "text"
+    kind: Literal["text", "area", "number", "switch", "choice", "password", "words"] = "text"  # words: with spaces
     hint: str = ""  # what may be written, or an example
     value: Any = None  # what it has at first
     choices: Sequence[str] = ()  # the choices of a ``choice``
@@ -103,8 +99,6 @@ class Field:
 
 
 class Form:
-    """The fields of a dialog."""
-
     def __init__(self, fields: Sequence[Field]) -> None:
         self._inputs = {field.name: (field, _input(field)) for field in fields}
 
@@ -127,7 +121,6 @@ class Form:
         }
 
     def lock(self) -> None:
-        """What was said stays said."""
         for _, element in self._inputs.values():
             element.props("readonly disable")
 
@@ -182,8 +175,6 @@ MOST_HEX = 4096  # how many bytes the hexadecimal view shows
 
 
 class BodyView:
-    """Shows a body in the forms that it has."""
-
     def __init__(self, message: dict[str, Any]) -> None:
         data = _data(message)
         size = message.get("body_size", len(data))
@@ -213,7 +204,6 @@ def _data(message: dict[str, Any]) -> bytes:
 
 
 def _forms(message: dict[str, Any], data: bytes) -> dict[str, str]:
-    """The forms, the most telling one first."""
     forms = {}
     if message["body_encoding"] == "text":
         if message.get("body_kind") == "json" and (pretty := _pretty(message["body"])) is not None:

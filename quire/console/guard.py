@@ -6,9 +6,12 @@ whichever client asks for them.
 
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from html import escape
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, NamedTuple
+from pathlib import Path
+from string import Template
+from typing import Any, ClassVar, NamedTuple
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.datastructures import Headers
@@ -30,31 +33,10 @@ ICON = (
 )
 """The picture of the browser's tab: a page."""
 
-STYLE = """
-:root { color-scheme: light dark; --bg: #f6f7f9; --card: #fff; --line: #dfe3e8; --text: #1c2430; --mute: #5c6878;
-  --accent: #0b6b7d; --on: #fff; --bad: #b42318; }
-@media (prefers-color-scheme: dark) { :root { --bg: #0f1317; --card: #171c22; --line: #2a323c; --text: #e4e9ef;
-  --mute: #93a0b0; --accent: #58b8c9; --on: #08262c; --bad: #f2837b; } }
-* { box-sizing: border-box; }
-body { margin: 0; min-height: 100vh; display: grid; place-items: center; background: var(--bg); color: var(--text);
-  font: 15px/1.5 system-ui, sans-serif; }
-main { width: min(360px, calc(100vw - 32px)); padding: 28px; background: var(--card); border: 1px solid var(--line);
-  border-radius: 10px; overflow-wrap: anywhere; }
-h1 { margin: 0 0 2px; font-size: 20px; font-weight: 650; letter-spacing: -.01em; }
-p { margin: 0 0 18px; color: var(--mute); }
-label { display: block; margin: 14px 0 4px; font-weight: 550; }
-input { width: 100%; padding: 9px 11px; font: inherit; color: inherit; background: var(--bg);
-  border: 1px solid var(--line); border-radius: 6px; }
-input:focus-visible, button:focus-visible, a:focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
-button { width: 100%; margin-top: 20px; padding: 10px; font: inherit; font-weight: 600; color: var(--on);
-  background: var(--accent); border: 0; border-radius: 6px; cursor: pointer; }
-a { color: var(--accent); }
-.error { color: var(--bad); margin: 14px 0 0; }
-"""
+PLAIN = Template((Path(__file__).parent / "plain.html").read_text())
 
 
 def login_page(broker: str, target: str, error: str | None = None) -> bytes:
-    """The form to log in to a broker, which then goes on to the page that was asked for."""
     told = f'<p class="error" role="alert">{escape(error)}</p>' if error else ""
     return _page(
         "Log in",
@@ -70,18 +52,12 @@ def login_page(broker: str, target: str, error: str | None = None) -> bytes:
 
 
 def notice_page(title: str, text: str, reload_seconds: int | None = None) -> bytes:
-    """A page that says one thing, and may try again by itself."""
     head = f'<meta http-equiv="refresh" content="{reload_seconds}">' if reload_seconds else ""
     return _page(title, f"<h1>{escape(title)}</h1><p>{escape(text)}</p>", head)
 
 
 def _page(title: str, content: str, head: str = "") -> bytes:
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)} · Quire</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">{head}<link rel="icon" href="{ICON}">'
-        f"<style>{STYLE}</style></head>"
-        f"<body><main>{content}</main></body></html>"
-    ).encode()
+    return PLAIN.substitute(title=escape(title), content=content, head=head, icon=ICON).encode()
 
 
 COOKIE = "quire_console"
@@ -108,38 +84,29 @@ class Visit(NamedTuple):
     api: BrokerApi
 
 
+@dataclass(kw_only=True, eq=False)
 class Guard:
-    """The ASGI application that the server runs.
+    """The ASGI application that the server runs."""
 
-    Args:
-        brokers: the brokers, by their keys; the first one is meant where a link names none.
-        static: how the paths of files begin.
-        clients: how many pages are open.
-        allow_open: whether brokers without users are shown although the host is not loopback.
-        names: the names of the console, separated by spaces. They count where a broker without users is shown.
-    """
+    MAX_CLIENTS: ClassVar = 200  # how many pages may be open at once
 
-    MAX_CLIENTS = 200  # how many pages may be open at once
+    app: ASGIApp
+    brokers: dict[str, BrokerApi]  # by their keys; the first one is meant where a link names none
+    sessions: Sessions
+    access: Access
+    pages: Collection[str]
+    static: tuple[str, ...]  # how the paths of files begin
+    clients: Callable[[], int]  # how many pages are open
+    host: str  # where the server listens
+    allow_open: bool  # whether brokers without users are shown although the host is not loopback
+    names: str  # of the console, with spaces between; they count where a broker without users is shown
 
-    def __init__(
-        self, app: ASGIApp, brokers: dict[str, BrokerApi], sessions: Sessions, access: Access, *,
-        pages: Collection[str], static: tuple[str, ...], clients: Callable[[], int], host: str, allow_open: bool,
-        names: str,
-    ) -> None:  # fmt: skip
-        self._app = app
-        self._brokers = brokers
-        self._sessions = sessions
-        self._access = access
-        self._pages = frozenset(pages)
-        self._static = static
-        self._clients = clients
-        self._host = host
-        self._names = names
-        self._allow_open = allow_open or is_loopback(host)
+    def __post_init__(self) -> None:
+        self.allow_open = self.allow_open or is_loopback(self.host)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         elif scope["type"] == "http":
@@ -150,15 +117,15 @@ class Guard:
                 await send(message)
 
             answer = await self._answer(Request(scope, receive))
-            await (answer or self._app)(scope, receive, send_guarded)
+            await (answer or self.app)(scope, receive, send_guarded)
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Only the pages' own scripts, of a browser that is logged in, get one."""
+        # Only the pages' own scripts, of a browser that is logged in, get one.
         headers = Headers(scope=scope)
         origin = headers.get("origin")
-        known = scope["path"].startswith("/_nicegui_ws/") and self._sessions.find(_cookie(headers)) is not None
+        known = scope["path"].startswith("/_nicegui_ws/") and self.sessions.find(_cookie(headers)) is not None
         if known and origin and self._is_host_allowed(headers) and urlsplit(origin).netloc == headers.get("host"):
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         else:
             event("console.refused", "a websocket was refused", logging.WARNING, origin=str(origin)[:100])
             await receive()
@@ -166,7 +133,7 @@ class Guard:
 
     def _is_host_allowed(self, headers: Headers) -> bool:
         """Another name may be that of a page elsewhere, which has it point here."""
-        return not self._allow_open or is_own_name(headers.get("host", ""), self._host, self._names)
+        return not self.allow_open or is_own_name(headers.get("host", ""), self.host, self.names)
 
     async def _answer(self, request: Request) -> Response | None:
         """The answer to a request that is not for the pages; None lets it through to them."""
@@ -180,13 +147,13 @@ class Guard:
             return await self._log_in(request) if path == "/login" else self._log_out(request, path)
         if request.method not in ("GET", "HEAD"):
             return _notice(405, "Not allowed", "The console has pages only.")
-        if path.startswith(self._static):
+        if path.startswith(self.static):
             return None
         if path == "/login":
             return self._login_form(request)
         if path == "/enter":
             return self._enter(request)
-        if path not in self._pages:
+        if path not in self.pages:
             return _notice(404, "Not found", "There is no such page.")
         return await self._page(request)
 
@@ -197,31 +164,30 @@ class Guard:
             return _notice(404, "Not found", "The console shows no such broker.")
         if request.method == "HEAD":  # no client for who only looks whether it is there
             return Response()
-        if self._clients() >= self.MAX_CLIENTS:
+        if self.clients() >= self.MAX_CLIENTS:
             return _notice(503, "Busy", "Too many pages of this console are open. Close some.", reload_seconds=5)
-        session = self._sessions.find(_cookie(request.headers))
+        session = self.sessions.find(_cookie(request.headers))
         if session is not None and api.key in session.callers:
             request.scope["quire.visit"] = Visit(session, api)
             return None
         try:
-            caller = await self._access.without_login(api)
+            caller = await self.access.without_login(api)
         except LoginNeeded:
             return RedirectResponse(f"/login?{urlencode({'broker': api.key, 'next': _target(request)})}", 303)
         except BrokerUnreachable as error:
             return _notice(503, "The broker does not answer", str(error), reload_seconds=3)
         except QuireError as error:
             return _notice(502, "The broker refuses", str(error))
-        if not self._allow_open:
+        if not self.allow_open:
             return _notice(403, "Refused", "The broker has no users, so the console shows it on loopback only.")
-        session = session or self._sessions.new()
+        session = session or self.sessions.new()
         session.callers[api.key] = caller
         # The page is asked for again, with the cookie: a program that keeps none makes no client.
         response = RedirectResponse(f"/enter?{urlencode({'next': _target(request)})}", 303)
         return _with_cookie(response, session, request)
 
     def _enter(self, request: Request) -> Response:
-        """Whether the browser has kept its cookie."""
-        if self._sessions.find(_cookie(request.headers)) is None:
+        if self.sessions.find(_cookie(request.headers)) is None:
             return _notice(400, "No cookies", "The console needs cookies: allow them, and open it again.")
         return RedirectResponse(_local(request.query_params.get("next")), 303)
 
@@ -238,30 +204,30 @@ class Guard:
             return _notice(400, "Not valid", "The form is not complete.")
         target = _local(form.get("next"))
         try:
-            caller = await self._access.log_in(api, form["user"], form.get("password", ""))
+            caller = await self.access.log_in(api, form["user"], form.get("password", ""))
         except QuireError as error:
             event("console.login-refused", f"a log-in to {api.key} was refused", logging.WARNING, broker=api.key)
             return _html(401, login_page(api.key, target, str(error)))
-        old = self._sessions.find(_cookie(request.headers))
-        session = self._sessions.new()  # a new secret for a new right
+        old = self.sessions.find(_cookie(request.headers))
+        session = self.sessions.new()  # a new secret for a new right
         if old is not None:
             session.callers.update(old.callers)
-            self._sessions.end(old)
+            self.sessions.end(old)
         session.callers[api.key] = caller
         return _with_cookie(RedirectResponse(target, 303), session, request)
 
     def _log_out(self, request: Request, path: str) -> Response:
         if path != "/logout":
             return _notice(405, "Not allowed", "The console has pages only.")
-        if (session := self._sessions.find(_cookie(request.headers))) is not None:
-            self._access.leave(list(session.callers.values()))
-            self._sessions.end(session)
+        if (session := self.sessions.find(_cookie(request.headers))) is not None:
+            self.access.leave(list(session.callers.values()))
+            self.sessions.end(session)
         response = RedirectResponse("/", 303)
         response.delete_cookie(COOKIE)
         return response
 
     def _broker(self, key: str | None) -> BrokerApi | None:
-        return self._brokers.get(key) if key else next(iter(self._brokers.values()))
+        return self.brokers.get(key) if key else next(iter(self.brokers.values()))
 
 
 def _cookie(headers: Headers) -> str | None:
@@ -306,7 +272,6 @@ def _notice(status: int, title: str, text: str, reload_seconds: int | None = Non
 
 
 async def download(request: Request) -> Response:
-    """Answer with the body of the message that the query names."""
     visit: Visit = request.scope["quire.visit"]
     query = request.query_params
     path = message_path(query.get("kind", ""), query.get("name", ""), query.get("of", ""), query.get("at", ""))
@@ -319,11 +284,7 @@ async def download(request: Request) -> Response:
 def message_path(kind: str, name: str, of: str, at: str) -> str:
     """The path of a message in the API.
 
-    Args:
-        kind: ``queue``, ``durable`` or ``stream``.
-        name: the queue or stream, or the name of the durable subscription.
-        of: the client id of the durable subscription, or the partition of the stream.
-        at: its sequence or offset.
+    ``of`` is the client id of a durable subscription, or the partition of a stream; ``at`` a sequence or an offset.
     """
     if kind == "durable":
         return path_of("durables", of, name, "messages", at)

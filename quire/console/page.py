@@ -13,7 +13,6 @@ from urllib.parse import unquote, urlencode
 import msgspec
 from nicegui import Client, ui
 from nicegui.element import Element
-from nicegui.elements.mixins.text_element import TextElement
 from starlette.requests import Request
 
 from quire.console import shown
@@ -33,11 +32,6 @@ class Preferences(msgspec.Struct, frozen=True):
     columns: dict[str, list[str]] = msgspec.field(default_factory=dict)  # those that are shown, by table
     rows: int = 50  # of a page of a table
 
-    @property
-    def dark(self) -> bool | None:
-        """Whether pages are dark; None follows the system."""
-        return {"auto": None, "light": False, "dark": True}[self.theme]
-
 
 def read_preferences(cookies: str) -> Preferences:
     try:
@@ -50,21 +44,12 @@ def read_preferences(cookies: str) -> Preferences:
 SECTIONS: list[tuple[str, list[tuple[str, str, str]]]] = [
     ("", [("overview", "Overview", "monitor"), ("topology", "Topology", "monitor")]),
     ("Destinations", [("queues", "Queues", ""), ("topics", "Topics", ""), ("streams", "Streams", "")]),
-    (
-        "Consumers",
-        [
-            ("durables", "Durables", ""), ("groups", "Groups", ""),
-            ("connections", "Connections", ""),
-        ],
-    ),
+    ("Consumers", [("durables", "Durables", ""), ("groups", "Groups", ""), ("connections", "Connections", "")]),
     ("Work", [("schedule", "Schedule", ""), ("transactions", "Transactions", "")]),
-    (
-        "Access",
-        [
-            ("users", "Users", "administer"), ("rules", "Rules", "administer"), ("tokens", "Tokens", ""),
-            ("policies", "Policies", "monitor"),
-        ],
-    ),
+    ("Access", [
+        ("users", "Users", "administer"), ("rules", "Rules", "administer"), ("tokens", "Tokens", ""),
+        ("policies", "Policies", "monitor"),
+    ]),
     ("Broker", [("store", "Store", "monitor"), ("log", "Log", "monitor")]),
 ]  # fmt: skip
 """The navigation: titles, and their pages with the permission that shows them."""
@@ -73,99 +58,18 @@ NEEDS = {f"/{name}": permission for _, entries in SECTIONS for name, _, permissi
 """The permission that a page needs, by its path."""
 
 _THEMES = {
-    "auto": ("brightness_auto", "As the system"),
-    "light": ("light_mode", "Light"),
-    "dark": ("dark_mode", "Dark"),
+    "auto": ("brightness_auto", "As the system", None),
+    "light": ("light_mode", "Light", False),
+    "dark": ("dark_mode", "Dark", True),
 }
-
-
-class Frame:
-    """The top bar and the navigation of one page."""
-
-    def __init__(
-        self, here: str, link: Callable[[str], str], caller: Caller, brokers: Sequence[str], preferences: Preferences
-    ) -> None:
-        self._link = link
-        self._caller = caller
-        self._dark = ui.dark_mode(preferences.dark)
-        with ui.left_drawer(value=False, fixed=True) as drawer:
-            # With no value NiceGUI asks each browser whether there is room; the browser knows it by itself.
-            drawer.props('show-if-above width=216 aria-label="Navigation"')
-            self._navigation(here)
-        with ui.header():
-            TextElement(tag="a", text="Skip to the content").props('href="#content"').classes("skip")
-            ui.button(icon="menu", on_click=drawer.toggle).props(
-                'flat dense round color=grey-6 aria-label="Navigation"'
-            )
-            ui.link("Quire", link("/")).classes("brand")
-            block("space")
-            if len(brokers) > 1:
-                self._broker_switch(brokers)
-            self._theme_menu(preferences.theme)
-            self._user_menu(caller.who)
-
-    def _navigation(self, here: str) -> None:
-        for title, entries in SECTIONS:
-            allowed = [entry for entry in entries if not entry[2] or entry[2] in self._caller.permissions]
-            if title and allowed:
-                say(title, "div", "nav-title")
-            for name, text, _ in allowed:
-                path = "/" if name == "overview" else f"/{name}"
-                with ui.element("a").classes("nav-link" + (" is-here" if name == here else "")) as link:
-                    link.props["href"] = self._link(path)
-                    if name == here:
-                        link.props('aria-current="page"')
-                    ui.icon(ICONS[name]).props('aria-hidden="true"')
-                    say(text)
-
-    def _broker_switch(self, keys: Sequence[str]) -> None:
-
-        def switch(event: Any) -> None:
-            first = event.value == keys[0]
-            ui.navigate.to("/" if first else f"/?broker={event.value}")
-
-        select = ui.select(list(keys), value=self._caller.api.key, on_change=switch)
-        select.props('dense outlined options-dense aria-label="Broker"').classes("broker-switch")
-
-    def _theme_menu(self, chosen: str) -> None:
-        icon = _THEMES[chosen][0]
-        with (
-            ui.button(icon=icon).props('flat dense round color=grey-6 aria-label="Light or dark"') as button,
-            ui.menu(),
-        ):
-            for theme, (theme_icon, text) in _THEMES.items():
-                with ui.menu_item(on_click=lambda theme=theme: self._choose(theme, button)), block("row line"):
-                    ui.icon(theme_icon)
-                    say(text)
-
-    def _choose(self, theme: str, button: ui.button) -> None:
-        self._dark.value = {"auto": None, "light": False, "dark": True}[theme]
-        button.props(f"icon={_THEMES[theme][0]}")
-        ui.run_javascript(f"quirePreference('theme', '{theme}')")
-
-    def _user_menu(self, who: dict[str, Any]) -> None:
-        name = who.get("name") or who.get("user")
-        if not name or self._caller.authorization is None:
-            return
-        with ui.button(icon="account_circle").props('flat dense round color=grey-6 aria-label="Account"'), ui.menu():
-            with block("").style("padding: 10px 14px"):
-                say(shown.text(name, 60), "div")
-                say(", ".join([shown.text(role) for role in who.get("roles", [])]) or "no role", "div", "mute small")
-            ui.separator()
-            with ui.element("form").props('method="post" action="/logout"'):
-                say("Log out", "button", "log-out")
-
+"""Themes: their icons, what users read, and whether pages are dark."""
 
 T = TypeVar("T")
 Show = Callable[[dict[str, Any]], Awaitable[None] | None]
 
 
 class Page:
-    """What builders of pages work with.
-
-    Args:
-        brokers: all brokers of the console, by their keys.
-    """
+    """What builders of pages work with; ``brokers`` are all those of the console, by their keys."""
 
     def __init__(self, brokers: Mapping[str, BrokerApi], pollers: Pollers, request: Request) -> None:
         visit: Visit = request.scope["quire.visit"]
@@ -204,7 +108,6 @@ class Page:
     # Rights.
 
     def may(self, permission: str) -> bool:
-        """Whether the user has a permission for the broker as a whole: monitor, operate, administer."""
         return permission in self.caller.permissions
 
     def require(self, permission: str) -> None:
@@ -218,21 +121,35 @@ class Page:
         return frozenset(who["may"])
 
     def may_create(self) -> bool:
-        """Whether the user may make destinations, of some names at least."""
         return bool({"create", "manage"} & set(self.caller.who["may"]))
 
     # What it shows.
 
     @contextmanager
     def frame(self, title: str, here: str, *, crumbs: list[tuple[str, str]] | None = None) -> Iterator[Element]:
-        """The frame of the page; what is made inside is its content. Gives the place for buttons beside the title.
+        """Top bar, navigation, title; what is made inside is the content. Gives the place for buttons beside the title.
 
         Args:
             title: what the page is about; text of clients is fine.
             crumbs: the pages above it: texts and links.
         """
         ui.page_title(f"{shown.text(title, 60)} · Quire")
-        Frame(here, self.link, self.caller, list(self.brokers), self.preferences)
+        self._dark = ui.dark_mode(_THEMES[self.preferences.theme][2])
+        with ui.left_drawer(value=False, fixed=True) as drawer:
+            # With no value NiceGUI asks each browser whether there is room; the browser knows it by itself.
+            drawer.props('show-if-above width=216 aria-label="Navigation"')
+            self._navigation(here)
+        with ui.header():
+            say("Skip to the content", "a").props('href="#content"').classes("skip")
+            ui.button(icon="menu", on_click=drawer.toggle).props(
+                'flat dense round color=grey-6 aria-label="Navigation"'
+            )
+            ui.link("Quire", self.link("/")).classes("brand")
+            block("space")
+            if len(self.brokers) > 1:
+                self._broker_switch(list(self.brokers))
+            self._theme_menu(self.preferences.theme)
+            self._user_menu(self.caller.who)
         with block("page", "main").props('id="content"'):
             with block("page-head"):
                 for text, link in crumbs or []:
@@ -244,6 +161,56 @@ class Page:
             with block("") as self._trouble:
                 pass
             yield head
+
+    def _navigation(self, here: str) -> None:
+        for title, entries in SECTIONS:
+            allowed = [entry for entry in entries if not entry[2] or self.may(entry[2])]
+            if title and allowed:
+                say(title, "div", "nav-title")
+            for name, text, _ in allowed:
+                path = "/" if name == "overview" else f"/{name}"
+                with ui.element("a").classes("nav-link" + (" is-here" if name == here else "")) as link:
+                    link.props["href"] = self.link(path)
+                    if name == here:
+                        link.props('aria-current="page"')
+                    ui.icon(ICONS[name]).props('aria-hidden="true"')
+                    say(text)
+
+    def _broker_switch(self, keys: Sequence[str]) -> None:
+        def switch(event: Any) -> None:
+            first = event.value == keys[0]
+            ui.navigate.to("/" if first else f"/?broker={event.value}")
+
+        select = ui.select(list(keys), value=self.caller.api.key, on_change=switch)
+        select.props('dense outlined options-dense aria-label="Broker"').classes("broker-switch")
+
+    def _theme_menu(self, chosen: str) -> None:
+        icon = _THEMES[chosen][0]
+        with (
+            ui.button(icon=icon).props('flat dense round color=grey-6 aria-label="Light or dark"') as button,
+            ui.menu(),
+        ):
+            for theme, (theme_icon, text, _) in _THEMES.items():
+                with ui.menu_item(on_click=lambda theme=theme: self._choose(theme, button)), block("row line"):
+                    ui.icon(theme_icon)
+                    say(text)
+
+    def _choose(self, theme: str, button: ui.button) -> None:
+        icon, _, self._dark.value = _THEMES[theme]
+        button.props(f"icon={icon}")
+        ui.run_javascript(f"quirePreference('theme', '{theme}')")
+
+    def _user_menu(self, who: dict[str, Any]) -> None:
+        name = who.get("name") or who.get("user")
+        if not name or self.caller.authorization is None:
+            return
+        with ui.button(icon="account_circle").props('flat dense round color=grey-6 aria-label="Account"'), ui.menu():
+            with block("").style("padding: 10px 14px"):
+                say(shown.text(name, 60), "div")
+                say(", ".join([shown.text(role) for role in who.get("roles", [])]) or "no role", "div", "mute small")
+            ui.separator()
+            with ui.element("form").props('method="post" action="/logout"'):
+                say("Log out", "button", "log-out")
 
     def failed(self, error: QuireError) -> None:
         if self._trouble is None:
@@ -334,7 +301,3 @@ def subject_link(page: Page, kind: str, name: str | None) -> str | None:
 def destination_link(page: Page, destination: str) -> str | None:
     kind, colon, name = destination.partition("://")
     return subject_link(page, kind, name) if colon else None
-
-
-def queue_link(page: Page, entry: dict[str, Any]) -> str:
-    return page.link("/queue", name=entry["name"])

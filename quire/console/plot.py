@@ -3,6 +3,7 @@
 In the diagram of flows edges are as thick as their rates, red where something waits.
 """
 
+import json
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -18,16 +19,12 @@ SPANS = {"5m": ("5 min", 5 * 60_000), "1h": ("1 h", 3600_000), "24h": ("24 h", 2
 
 
 class Line(NamedTuple):
-    """One line of a plot."""
-
     key: str  # where the API has its values
     label: str
     colour: str
 
 
 class Plot:
-    """Lines over time."""
-
     def __init__(self, title: str, lines: list[Line]) -> None:
         self.lines = lines
         with block("card"):
@@ -44,11 +41,7 @@ class Plot:
 
 
 class Plots:
-    """The plots of one object, over a span that the user chooses.
-
-    Args:
-        of: the kind of object in the API: ``broker``, ``queue``.
-    """
+    """The plots of one object, over a span that the user chooses; ``of`` is its kind in the API."""
 
     def __init__(self, page: Page, of: str, name: str | None, plots: list[tuple[str, list[Line]]]) -> None:
         self._page = page
@@ -65,7 +58,6 @@ class Plots:
             self._plots = [Plot(title, lines) for title, lines in plots]
 
     async def load(self) -> None:
-        """Show the past, and from now on what comes."""
         history = await self._page.get("/history", span=self._span, **self._query)
         for plot in self._plots:
             plot.show(history)
@@ -84,20 +76,11 @@ class Plots:
         ]  # fmt: skip
         if points:
             self._last = history["at"][-1]
-            self._page.client.run_javascript(f"quirePush({_numbers(points)})")
+            self._page.client.run_javascript(f"quirePush({json.dumps(points)})")
 
     async def _chosen(self, event: Any) -> None:
         self._span = event.value
         await self._page.attempt(self.load())
-
-
-def _numbers(points: list[list[Any]]) -> str:
-    """Points as JavaScript; they have numbers only."""
-    parts = []
-    for chart, at, values, keep in points:
-        given = ",".join(["null" if value is None else repr(float(value)) for value in values])
-        parts.append(f"[{int(chart)},{int(at)},[{given}],{int(keep)}]")
-    return f"[{','.join(parts)}]"
 
 
 def _options(lines: list[Line]) -> dict[str, Any]:
@@ -141,7 +124,6 @@ LABEL = 28  # how many characters of a name are beside a node
 
 
 def sankey(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> tuple[dict[str, Any], int]:
-    """The options of a chart, and its height in pixels."""
     flows = _without_circles(edges)
     thickest = max([edge["rate"] or 0 for edge in flows], default=0) or 1.0
     series = {
@@ -151,11 +133,8 @@ def sankey(nodes: list[dict[str, Any]], edges: list[dict[str, Any]]) -> tuple[di
         "data": [_node(node) for node in nodes],
         "links": [_link(edge, thickest) for edge in flows],
     }  # fmt: skip
-    tooltip = {"show": False}
-    depths = _depths([node["id"] for node in nodes], flows)
-    return {"animation": False, "tooltip": tooltip, "series": [series]}, max(
-        280, ROW * max(Counter(depths.values()).values(), default=1) + 60
-    )
+    highest = max(Counter(_depths([node["id"] for node in nodes], flows).values()).values(), default=1)
+    return {"animation": False, "tooltip": {"show": False}, "series": [series]}, max(280, ROW * highest + 60)
 
 
 def _node(node: dict[str, Any]) -> dict[str, Any]:

@@ -27,14 +27,11 @@ class ConsoleConnection(H11Protocol):
 
     If there are too many, the one that has waited longest with a request that is not there yet makes room for the next
     one: a program that sends halves of requests keeps no browser out.
-
-    Args:
-        slow: those that wait so, the oldest first; all connections of a server share it.
     """
 
     def __init__(self, slow: "dict[ConsoleConnection, asyncio.TimerHandle]", **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._slow = slow
+        self._slow = slow  # those that wait so, the oldest first; all connections of a server share it
         self._is_web_socket = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -61,7 +58,6 @@ class ConsoleConnection(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        """See that a request that is not there yet, or not whole, has its time limit."""
         state = self.conn.their_state
         is_first = state is h11.IDLE and (not bool(self.cycle) or bool(self.conn.trailing_data[0]))
         if self._is_web_socket or self.transport.is_closing() or not (is_first or state is h11.SEND_BODY):
@@ -82,9 +78,6 @@ def run(
     """Serve a console until SIGINT or SIGTERM.
 
     Args:
-        address: where to listen, ``host:port``; port 0 for a free one.
-        urls: the HTTP APIs of the brokers.
-        tls: with a certificate browsers must use ``https://``.
         insecure: whether a broker without users is shown although the address is not loopback.
         started: told where it listens.
         names: its names, separated by spaces, where not every name will do.
@@ -138,7 +131,6 @@ async def _end_of_input() -> None:
 
 
 def _listen(address: str) -> socket.socket:
-    """A socket that takes connections from now on, before they are served."""
     host, port = split_address(address)
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)

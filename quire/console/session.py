@@ -9,6 +9,7 @@ import secrets
 from base64 import b64encode
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from quire.clock import Clock
@@ -22,20 +23,14 @@ MAX_SESSIONS = 1000  # how many sessions there are at most; the one that was not
 TOKEN_LIFETIME = 12 * 3600  # for how many seconds the console asks for a token; a session ends with it
 
 
+@dataclass(eq=False)
 class Caller:
-    """One user of one broker: every call of a page is made as this user.
+    """One user of one broker: every call of a page is made as this user."""
 
-    Args:
-        authorization: the header that says who it is; None while the broker has no users.
-        who: what the broker says of the user (``GET /whoami``).
-        token: the id of the token that the console has made, to revoke it; empty for none.
-    """
-
-    def __init__(self, api: BrokerApi, authorization: str | None, who: dict[str, Any], token: str = "") -> None:
-        self.api = api
-        self.authorization = authorization
-        self.who = who
-        self.token = token
+    api: BrokerApi
+    authorization: str | None = field(repr=False)  # the header that says who it is; None while the broker has no users
+    who: dict[str, Any]  # what the broker says of the user (``GET /whoami``)
+    token: str = ""  # the id of the token that the console has made, to revoke it; empty for none
 
     @property
     def permissions(self) -> frozenset[str]:
@@ -46,25 +41,18 @@ class Caller:
 
 
 class Session:
-    """One browser."""
-
     def __init__(self, now: float) -> None:
         self.id = secrets.token_urlsafe(32)
         self.used_at = now  # on the monotonic clock
         self.callers: dict[str, Caller] = {}  # by the broker's key
 
     def forget(self, caller: Caller) -> None:
-        """The broker does not accept the user any more."""
         if self.callers.get(caller.api.key) is caller:
             del self.callers[caller.api.key]
 
 
 class Sessions:
-    """All sessions.
-
-    Args:
-        ended: told of each session that ends.
-    """
+    """All sessions; ``ended`` is told of each one that ends."""
 
     def __init__(self, clock: Clock, ended: Callable[[Session], None]) -> None:
         self._clock = clock
@@ -83,7 +71,6 @@ class Sessions:
         return session
 
     def find(self, identity: str | None) -> Session | None:
-        """The session with this secret, which is in use now."""
         self._end_idle()
         session = self._sessions.get(identity or "")
         if session is not None:
@@ -109,11 +96,6 @@ class Access:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def without_login(self, api: BrokerApi) -> Caller:
-        """A caller for a broker without users.
-
-        Raises:
-            LoginNeeded: it has users.
-        """
         return Caller(api, None, await api.call("GET", "/whoami"))
 
     async def log_in(self, api: BrokerApi, user: str, password: str) -> Caller:
@@ -132,7 +114,6 @@ class Access:
         return Caller(api, bearer, await api.call("GET", "/whoami", bearer), made["token"]["id"])
 
     def leave(self, callers: list[Caller]) -> None:
-        """Have the brokers forget the tokens; the caller does not wait for it."""
         for caller in callers:
             if caller.token:
                 task = asyncio.create_task(_revoke(caller))
@@ -152,39 +133,26 @@ class Watch:
     """One page's part in a poller. It is idle until the page is seen."""
 
     def __init__(self, poller: "Poller", take: Take) -> None:
-        self._poller = poller
+        self.poller = poller
         self.take = take
 
     def show(self, seen: bool) -> None:
-        """The page is seen, or it is hidden or gone."""
-        self._poller.set_active(self, seen)
+        self.poller.set_active(self, seen)
 
     def close(self) -> None:
-        """The page is gone, or asks no more."""
-        self._poller.remove(self)
+        self.show(seen=False)
+        self.poller.watches.discard(self)
 
 
 class Poller:
-    """One question to one broker by one user."""
-
     def __init__(self, caller: Caller, path: str, query: dict[str, object], seconds: float) -> None:
         self._caller = caller
         self._path = path
         self._query = query
         self._seconds = seconds
-        self._watches: list[Watch] = []
+        self.watches: set[Watch] = set()  # of pages that are seen or hidden
         self._active: list[Watch] = []
         self._task: asyncio.Task[None] | None = None
-
-    def add(self, take: Take) -> Watch:
-        watch = Watch(self, take)
-        self._watches.append(watch)
-        return watch
-
-    def remove(self, watch: Watch) -> None:
-        self.set_active(watch, seen=False)
-        if watch in self._watches:
-            self._watches.remove(watch)
 
     def set_active(self, watch: Watch, seen: bool) -> None:
         """Ask while at least one page is seen."""
@@ -198,25 +166,16 @@ class Poller:
             self._task.cancel()
             self._task = None
 
-    @property
-    def is_unused(self) -> bool:
-        """Whether no page has it."""
-        return not self._watches
-
-    async def ask(self) -> None:
-        """Ask once, and tell all pages."""
-        answer: dict[str, Any] | QuireError
-        try:
-            answer = await self._caller.call("GET", self._path, **self._query)
-        except QuireError as error:
-            answer = error
-        for watch in list(self._active):
-            watch.take(answer)
-
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._seconds)
-            await self.ask()
+            answer: dict[str, Any] | QuireError
+            try:
+                answer = await self._caller.call("GET", self._path, **self._query)
+            except QuireError as error:
+                answer = error
+            for watch in list(self._active):
+                watch.take(answer)
 
 
 class Pollers:
@@ -230,8 +189,9 @@ class Pollers:
 
     def watch(self, caller: Caller, path: str, query: dict[str, object], seconds: float, take: Take) -> Watch:
         """Have a question asked every some seconds, once ``Watch.show`` says that the page is seen."""
-        for unused in [key for key, poller in self._pollers.items() if poller.is_unused]:
+        for unused in [key for key, poller in self._pollers.items() if not poller.watches]:
             del self._pollers[unused]
         key = (caller.api.key, caller.authorization, path, tuple(sorted(query.items(), key=str)), seconds)
-        poller = self._pollers.setdefault(key, Poller(caller, path, query, seconds))
-        return poller.add(take)
+        watch = Watch(self._pollers.setdefault(key, Poller(caller, path, query, seconds)), take)
+        watch.poller.watches.add(watch)
+        return watch

@@ -31,19 +31,16 @@ def _named(found: re.Match[str]) -> str:
 
 
 def number(value: float | None) -> str:
-    """A count with its thousands apart."""
     return UNKNOWN if value is None else f"{value:,.0f}"
 
 
 def rate(value: float | None) -> str:
-    """Messages per second; small rates with a decimal."""
     if value is None:
         return UNKNOWN
     return "0" if not value else f"{value:,.0f}/s" if value >= 100 else f"{value:.1f}/s" if value >= 0.05 else "<0.1/s"
 
 
 def size(value: float | None) -> str:
-    """Bytes in the largest fitting unit."""
     if value is None:
         return UNKNOWN
     for unit in _SIZES[:-1]:
@@ -54,7 +51,6 @@ def size(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """A duration in its two largest units."""
     if seconds is None:
         return UNKNOWN
     if seconds < 10:
@@ -70,7 +66,6 @@ def span(seconds: float | None) -> str:
 
 
 def time(milliseconds: float | None) -> str:
-    """A time in UTC, to the second."""
     if not milliseconds:
         return UNKNOWN
     try:
@@ -80,7 +75,6 @@ def time(milliseconds: float | None) -> str:
 
 
 def yes(value: object) -> str:
-    """A switch in words."""
     return "yes" if value else "no"
 
 

@@ -13,7 +13,7 @@ from nicegui import ui
 from nicegui.events import GenericEventArguments, ValueChangeEventArguments
 
 from quire.console import shown
-from quire.console.elements import Tone, block, say
+from quire.console.elements import Tone, block, button, say
 from quire.console.page import Page
 from quire.console.session import Watch
 from quire.resources import FACT, LIST, MORE, TILE, Field, Status, Unit, shown_at
@@ -47,8 +47,6 @@ Verbs = Callable[[Entry], Mapping[str, Verb]]  # what may be done with an entry:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column."""
-
     name: str  # its name, which is that of the order too
     label: str
     show: Callable[[Entry], str]  # makes the text of an entry
@@ -90,7 +88,6 @@ def columns_of(
 
 
 def tiles_of(kind: type[Status]) -> dict[str, Show]:
-    """The numbers of a resource that matter most, by their labels."""
     return {field.label: partial(_toned, field) for field in shown_at(kind, TILE)}
 
 
@@ -136,71 +133,45 @@ SHOWS: dict[Unit, Callable[[Any], str]] = {
 """How values are shown, by what they are."""
 
 
-def count_column(name: str, label: str) -> Column:
-    return Column(name, label, lambda entry: shown.number(entry.get(name)))
-
-
-def size_column(name: str, label: str = "Size") -> Column:
-    return Column(name, label, lambda entry: shown.size(entry.get(name)))
-
-
 def state_column(state: Callable[[Entry], tuple[str, Tone]], name: str = "state") -> Column:
-    """A column of states, each in a word or two with what it means."""
     return Column(
         name, "State", lambda entry: state(entry)[0], sorts=False, is_text=True, tone=lambda entry: state(entry)[1]
     )
 
 
-def text_column(name: str, label: str) -> Column:
-    return Column(name, label, lambda entry: shown.text(entry.get(name)), is_text=True)
+def value_column(name: str, label: str, unit: Unit = "text") -> Column:
+    """A column of a field that no resource describes; all but counts and sizes are on the left."""
+    return Column(name, label, lambda entry: SHOWS[unit](entry.get(name)), is_text=unit not in ("number", "size"))
 
 
-def _rows(columns: Sequence[Column], entries: Sequence[Entry], key: str, verbs: Verbs) -> list[dict[str, Any]]:
-    """The rows of some entries, as Quasar's table takes them."""
-    rows = []
-    for place, entry in enumerate(entries):
-        row: dict[str, Any] = {"place": place, "key": str(entry.get(key)), "verbs": list(verbs(entry))}
-        row["links"] = {column.name: column.link(entry) for column in columns if column.link}
-        row["tones"] = {
-            column.name: f"tone-{tone}" for column in columns if column.tone and (tone := column.tone(entry))
-        }
-        for column in columns:
-            row[column.name] = column.show(entry)
-        rows.append(row)
-    return rows
-
-
-def _definitions(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": column.name, "label": column.label, "field": column.name, "sortable": column.sorts,
-            "align": "left" if column.is_text else "right", "wraps": column.wraps,
-        }
-        for column in columns
-    ]  # fmt: skip
-
-
-class RowTable:
-    """A table with rows that the page gives it.
+class LocalTable:
+    """A table with the rows that the page gives it, all of them, unless a subclass asks for them by pages.
 
     Args:
         empty: what is said where there is nothing.
         identity: the field of an entry that tells it from the others.
+        pagination: where it is in the list of the broker, which sorts that then.
     """
 
     def __init__(
-        self, columns: Sequence[Column], empty: str, *, identity: str = "name", sorts: bool = False, **options: Any
+        self, columns: Sequence[Column], empty: str, identity: str = "name", pagination: dict[str, Any] | None = None
     ) -> None:
         self._columns = columns
         self._identity = identity
         self._verbs: Verbs = lambda entry: {}
         self.entries: Sequence[Entry] = []
-        definitions = _definitions(columns)
-        if not sorts:
-            definitions = [definition | {"sortable": False} for definition in definitions]
+        definitions = [
+            {
+                "name": column.name, "label": column.label, "field": column.name, "wraps": column.wraps,
+                "sortable": column.sorts and pagination is not None, "align": "left" if column.is_text else "right",
+            }
+            for column in columns
+        ]  # fmt: skip
         with block("card table-card") as self.card:
-            self.table = ui.table(columns=definitions, rows=[], row_key="place", **options)
+            self.table = ui.table(columns=definitions, rows=[], row_key="place", pagination=pagination or 0)
             self.table.props("dense flat binary-state-sort").props["no-data-label"] = empty
+            if pagination is None:
+                self.table.props("hide-pagination")
             self.table.add_slot("body-cell", CELL)
 
     def row_actions(self, verbs: Verbs) -> None:
@@ -213,9 +184,18 @@ class RowTable:
 
     def show(self, entries: Sequence[Entry]) -> None:
         self.entries = entries
-        rows = _rows(self._columns, entries, self._identity, self._verbs)
+        rows = [self._row(place, entry) for place, entry in enumerate(entries)]
         if rows != self.table.rows:
             self.table.rows = rows
+
+    def _row(self, place: int, entry: Entry) -> dict[str, Any]:
+        tones = {column.name: column.tone(entry) for column in self._columns if column.tone}
+        return {
+            "place": place, "key": str(entry.get(self._identity)), "verbs": list(self._verbs(entry)),
+            "links": {column.name: column.link(entry) for column in self._columns if column.link},
+            "tones": {name: f"tone-{tone}" for name, tone in tones.items() if tone},
+            **{column.name: column.show(entry) for column in self._columns},
+        }  # fmt: skip
 
     async def _chosen(self, event: GenericEventArguments) -> None:
         """A button of a row was pressed; the entry is the one that the user saw, wherever it is now."""
@@ -227,28 +207,20 @@ class RowTable:
                 return
 
 
-class LocalTable(RowTable):
-    """A short table whose entries are all there."""
-
-    def __init__(self, columns: Sequence[Column], empty: str, identity: str = "name") -> None:
-        super().__init__(columns, empty, identity=identity, pagination=0)
-        self.table.props("hide-pagination")
-
-
 PAGE_SIZES = [20, 50, 100, 200]
 REFRESH = 5.0  # how often a table that is seen is asked for again, in seconds
 
 
-class ServerTable:
+class ServerTable(LocalTable):
     """A table of a list of the API.
 
     Args:
         name: where the entries are in the answer, and what the columns are remembered by.
-        path: the path of the list; empty for the name.
+        path: the path of the list, unless it is the name.
         sort: the order at first, as the API has it: ``-depth``.
         filters: words for ``only``, each with what it says to the user.
         empty: what is said where there is nothing.
-        search: what the field to search says; None for no search.
+        search: what the field to search says.
         identity: the field of an entry that tells it from the others.
         entry: makes what the columns show of an entry of the answer.
     """
@@ -256,11 +228,11 @@ class ServerTable:
     def __init__(
         self, page: Page, name: str, columns: Sequence[Column], *, path: str = "",
         sort: str = "name", filters: dict[str, str] | None = None, empty: str = "Nothing here.",
-        search: str | None = "Search names", identity: str = "name", entry: Callable[[Entry], Entry] | None = None,
+        search: str, identity: str = "name", entry: Callable[[Entry], Entry] | None = None,
     ) -> None:  # fmt: skip
         self._page = page
         self._name = name
-        self._columns = {column.name: column for column in columns}
+        names = [column.name for column in columns]
         self._path = path or f"/{name}"
         self._entry = entry
         self._filters = filters or {}
@@ -271,7 +243,7 @@ class ServerTable:
         self.only = page.query.get("only", "")
         if self.only not in self._filters:
             self.only = ""
-        if self.sort.removeprefix("-") not in self._columns:
+        if self.sort.removeprefix("-") not in names:
             self.sort = sort
         self.number = max(1, int(text) if (text := page.query.get("page", "1")).isdecimal() and len(text) < 9 else 1)
         self.rows = page.preferences.rows if page.preferences.rows in PAGE_SIZES else 50
@@ -281,22 +253,17 @@ class ServerTable:
             column.name for column in columns if (column.name in chosen if chosen else column.is_shown)
         ] or [columns[0].name]
         with block("toolbar"):
-            self._toolbar(search)
-        self._rows = RowTable(columns, empty, identity=identity, sorts=True, pagination=self._pagination())
-        self.table = self._rows.table
+            self._toolbar(search, columns)
+        super().__init__(columns, empty, identity, self._pagination())
         self.table.props["rows-per-page-options"] = PAGE_SIZES
         self.table.props["visible-columns"] = self.visible
         self.table.on("request", self._requested, ["pagination"])
 
-    def row_actions(self, verbs: Verbs) -> None:
-        self._rows.row_actions(verbs)
-
-    def _toolbar(self, search: str | None) -> None:
-        if search is not None:
-            field = ui.input(placeholder=search, value=self.search, on_change=self._searched)
-            field.props(f'dense outlined clearable debounce=300 aria-label="{search}"').classes("quire-search")
-            with field.add_slot("prepend"):
-                ui.icon("search", size="18px")
+    def _toolbar(self, search: str, columns: Sequence[Column]) -> None:
+        field = ui.input(placeholder=search, value=self.search, on_change=self._searched)
+        field.props(f'dense outlined clearable debounce=300 aria-label="{search}"').classes("quire-search")
+        with field.add_slot("prepend"):
+            ui.icon("search", size="18px")
         if self._filters:
             options = {"": "All"} | self._filters
             select = ui.select(options, value=self.only, on_change=self._filtered)
@@ -308,17 +275,17 @@ class ServerTable:
             ui.menu(),
             block("").style("padding: 6px 14px 6px 6px"),
         ):
-            for column in self._columns.values():
+            for column in columns:
                 box = ui.checkbox(column.label, value=column.name in self.visible)
                 box.props("dense").style("display: flex; padding: 4px")
                 box.on_value_change(lambda event, name=column.name: self._choose(name, shown=event.value))
 
     async def load(self) -> None:
         query = self._query()
-        self._show(await self._page.get(self._path, **query))
+        self._take(await self._page.get(self._path, **query))
         if self._watch is not None:
             self._page.unwatch(self._watch)
-        self._watch = self._page.watch(self._path, REFRESH, self._show, **query)
+        self._watch = self._page.watch(self._path, REFRESH, self._take, **query)
 
     async def reload(self) -> None:
         await self._page.attempt(self.load())
@@ -336,9 +303,9 @@ class ServerTable:
             "rowsPerPage": self.rows, "rowsNumber": self.total,
         }  # fmt: skip
 
-    def _show(self, answer: dict[str, Any]) -> None:
+    def _take(self, answer: dict[str, Any]) -> None:
         entries, self.total = answer[self._name], answer.get("total", len(answer[self._name]))
-        self._rows.show(entries if self._entry is None else [self._entry(entry) for entry in entries])
+        self.show(entries if self._entry is None else [self._entry(entry) for entry in entries])
         pagination = self._pagination()
         if pagination != self.table.pagination:
             self.table.pagination = pagination
@@ -352,14 +319,13 @@ class ServerTable:
         await self._page.attempt(self.load())
 
     async def _requested(self, event: GenericEventArguments) -> None:
-        """The user has chosen another page, another order or another size."""
         wanted = event.args["pagination"]
         rows = wanted.get("rowsPerPage")
         if rows != self.rows and rows in PAGE_SIZES:
             self.rows, wanted["page"] = rows, 1
             self._page.client.run_javascript(f"quirePreference('rows', {rows})")
         sort = str(wanted.get("sortBy") or self.sort.removeprefix("-"))
-        if sort in self._columns:
+        if sort in [column.name for column in self._columns]:
             self.sort = "-" + sort if wanted.get("descending") else sort
         self.number = max(1, int(wanted.get("page") or 1))
         await self._changed()
@@ -373,9 +339,8 @@ class ServerTable:
         await self._changed()
 
     def _choose(self, name: str, *, shown: bool) -> None:
-        """Show a column, or hide it; the browser remembers it."""
         chosen = {*self.visible, name} if shown else {*self.visible} - {name}
-        self.visible = [known for known in self._columns if known in chosen] or self.visible[:1]
+        self.visible = [column.name for column in self._columns if column.name in chosen] or self.visible[:1]
         self.table.props["visible-columns"] = [*self.visible, "verbs"]
         names = ", ".join([f"'{known}'" for known in self.visible])
         self._page.client.run_javascript(f"quirePreference('columns.{self._name}', [{names}])")
@@ -384,7 +349,7 @@ class ServerTable:
 ROWS = 50  # how many entries a page has
 
 
-class CursorTable:
+class CursorTable(LocalTable):
     """A table whose pages follow one another.
 
     Args:
@@ -405,25 +370,18 @@ class CursorTable:
         self._starts: list[str | None] = [page.query.get("after") or None]  # where this page begins, and those before
         self._next: str | None = None
         self.query: dict[str, object] = {}
-        self._rows = RowTable(columns, empty, identity=identity, pagination=0)
-        self._rows.table.props("hide-pagination")
+        super().__init__(columns, empty, identity)
         with block("line"):
-            self._first = ui.button("First", icon="first_page", on_click=self.restart)
-            self._back = ui.button("Back", icon="chevron_left", on_click=self._previous)
-            self._forward = ui.button("Next", icon="chevron_right", on_click=self._following)
-            for button in (self._first, self._back, self._forward):
-                button.props("dense outline").classes("act")
+            self._first = button("First", "first_page", self.restart)
+            self._back = button("Back", "chevron_left", self._previous)
+            self._forward = button("Next", "chevron_right", self._following)
             self._count = say("", classes="mute small").props('aria-live="polite"')
 
-    def row_actions(self, verbs: Verbs) -> None:
-        self._rows.row_actions(verbs)
-
     async def load(self) -> None:
-        answer = await self._page.get(self._path, limit=ROWS, **{self._cursor: self._starts[-1]}, **self.query)
-        self.show(answer)
-
-    def show(self, answer: dict[str, Any]) -> None:
-        self._rows.show(answer[self._key])
+        start = self._starts[-1]
+        query = self.query if start is None else {**self.query, self._cursor: start}
+        answer = await self._page.get(self._path, limit=ROWS, **query)
+        self.show(answer[self._key])
         following = answer.get("next")
         self._next = None if following is None else str(following)
         total = answer.get("total")

@@ -50,7 +50,6 @@ def read_schema(headers: Headers) -> StructType:
 
 
 def columns_of(schema: StructType, headers: Headers) -> list[str]:
-    """The columns of a schema that the user may have given, to read fewer of them."""
     shape = Headers.MAP if headers is Headers.NONE else headers
     known = {field.name: field.dataType for field in read_schema(shape)}
     for field in schema:
@@ -62,7 +61,6 @@ def columns_of(schema: StructType, headers: Headers) -> list[str]:
 
 
 def shaped(batches: Iterator[pa.RecordBatch], headers: Headers) -> Iterator[pa.RecordBatch]:
-    """Batches with their headers, if they have any, in the shape that the options ask for."""
     return map(_with_array, batches) if headers is Headers.ARRAY else batches
 
 
@@ -139,8 +137,6 @@ def sampled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Task(InputPartition):
-    """What one task reads: parts of lanes, in order."""
-
     def __init__(self, parts: tuple[LaneRange, ...]) -> None:
         self.parts = parts
 
@@ -155,7 +151,6 @@ class BatchReader(DataSourceReader):
         self.conditions: tuple[Condition, ...] = ()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The tasks: about as many messages each, decided from the state of the lanes and some links."""
         with explaining(), self._source.lanes() as lanes:
             chosen = select(lanes, self._options)
             if not chosen and self._options.fail_on_no_match:
@@ -180,10 +175,7 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringBatchReader(BatchReader):
-    """Reads what the options and filters ask for."""
-
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take over the filters that the source can apply; give back the others."""
         for given in filters:
             condition = condition_of(given)
             if condition is None:

@@ -44,7 +44,6 @@ if FOUND != WANTED:
 
 
 def wanted_python() -> str:
-    """Which Python this archive is for: the version, the system and the processor of this one."""
     return f"Python {sys.version_info[0]}.{sys.version_info[1]} on {sys.platform} {platform.machine()}"
 
 
@@ -68,7 +67,6 @@ def make_package(file: Path) -> None:
 
 
 def submit_lines(file: Path) -> str:
-    """How a pipeline is started with the archive, as lines for a shell."""
     python = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     program = Path(pipelines.__file__).parent / "audit.py"
     return (

@@ -20,7 +20,6 @@ class QuireDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` is called with."""
         return "quire"
 
     def schema(self) -> StructType:
@@ -42,6 +41,5 @@ class QuireDataSource(DataSource):
             return BatchWriter(Options.of(self.options, Use.WRITE), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """A streaming write: what a query puts out is added, in any of Spark's output modes."""
         with explaining():
             return StreamWriter(Options.of(self.options, Use.STREAM_WRITE), schema)

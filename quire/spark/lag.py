@@ -91,7 +91,6 @@ class LagListener(StreamingQueryListener):
         """There is nothing to export before the first micro-batch."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """A micro-batch is done, or there was none for a while."""
         progress = event.progress
         series = self._series.setdefault(str(progress.runId), set())
         for lag in lags(progress):
@@ -100,6 +99,5 @@ class LagListener(StreamingQueryListener):
             self._lag.labels(*labels).set(lag.offsets)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Forget a query that has ended."""
         for labels in self._series.pop(str(event.runId), ()):
             self._lag.remove(*labels)

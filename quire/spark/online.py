@@ -53,11 +53,6 @@ class Credentials:
 
     @classmethod
     def of(cls, options: Options) -> Self:
-        """Read the files.
-
-        Raises:
-            InvalidArgument: one cannot be read, or the options do not fit together.
-        """
         return cls(
             _authorization(options),
             _content(options.tls_ca or os.environ.get(CA), "tlsCa"),
@@ -65,11 +60,9 @@ class Credentials:
         )
 
     def without_login(self) -> "Credentials":
-        """The same for a server that wants a token of its own."""
         return replace(self, authorization="")
 
     def context(self) -> ssl.SSLContext:
-        """What to connect with (``quire.client.remote.client_context``)."""
         return _context(self.authorities, self.certificate)
 
 
@@ -97,7 +90,6 @@ def _authorization(options: Options) -> str:
 
 
 def _secret(file: str, option: str) -> str:
-    """The first line of a file."""
     found = _content(file, option).partition("\n")[0].rstrip("\r")
     if not found:
         raise InvalidArgument(f"the file of {option} begins with an empty line: {file}", option=option, file=file)
@@ -209,7 +201,6 @@ class Patience:
         self._pause = BACK_OFF
 
     def tried(self, attempt: Callable[[], T]) -> T:
-        """Do it, again and again if need be."""
         while True:
             try:
                 return attempt()
@@ -242,7 +233,6 @@ def read_on(
     batches: Callable[[LaneRange, list[str]], Iterator[pa.RecordBatch]], part: LaneRange, columns: list[str],
     patience: Patience,
 ) -> Generator[pa.RecordBatch, None, None]:  # fmt: skip
-    """The columns of a part of a lane, read by ``batches``; after a failure the rest is read."""
     wanted = columns if OFFSET in columns else [*columns, OFFSET]
     while True:
         try:
@@ -264,7 +254,6 @@ def shard_of(lane: int) -> int:
 
 
 def own_number(lane: int) -> int:
-    """The number that a lane has at its shard."""
     return lane % LANES
 
 
@@ -316,28 +305,23 @@ class Broker:
         return cls(options.broker_url, options.read_timeout, options.fetch_timeout, Credentials.of(options))
 
     def put(self, path: str, body: object) -> None:
-        """Set something, over the API. It is tried once."""
         url = f"{self._url}/api/v1{path}"
         with answer("PUT", url, msgspec.json.encode(body), self._timeout, self._credentials) as response:
             response.read()
 
     def get(self, path: str, kind: type[T]) -> T:
-        """Ask for something, over the API. It is tried once."""
         with answer("GET", f"{self._url}/api/v1{path}", b"", self._timeout, self._credentials) as response:
             return content(response, kind)
 
     def lanes(self, kind: str | None = None) -> LaneStates:
-        """The destinations, of one kind or of all, and the states of their lanes, those of a shard at one moment."""
         query = {} if kind is None else {"kind": kind}
         return joined([self._look("/lanes", LaneStates, query, shard) for shard in range(self._shards())])
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
-        """Links of a lane (``StoreReader.links``)."""
         query: dict[str, object] = {"lane": own_number(lane), "start": start, "limit": limit}
         return self._look("/links", list[Link], query, shard_of(lane))
 
     def offset_at(self, lane: int, time_ms: int) -> int:
-        """Where a time is in a lane (``quire.store.positions.offset_at``)."""
         return self._look("/offset", int, {"lane": own_number(lane), "time": time_ms}, shard_of(lane))
 
     def read(
@@ -374,7 +358,6 @@ class Broker:
     def _bulk(
         self, method: str, path: str, query: Mapping[str, object], shard: int, body: bytes = b""
     ) -> Iterator[HTTPResponse]:
-        """A request to the bulk server of a shard (``answer``)."""
         server = self._found().servers[shard]
         place = server.urls[(_task_number() + self._failures) % len(server.urls)]
         url = f"{place}{path}?{urlencode({**query, 'token': server.token})}"
@@ -387,11 +370,9 @@ class Broker:
             raise
 
     def _shards(self) -> int:
-        """How many shards the broker's cluster has; 1 without one."""
         return Patience(self._seconds, "readTimeout").tried(lambda: len(self._found().servers))
 
     def _found(self) -> BulkAccess:
-        """Where bulk servers are: the broker is asked, unless that is known."""
         if self._access is None:
             with answer("POST", f"{self._url}/api/v1/bulk", b"", self._timeout, self._credentials) as response:
                 self._access = content(response, BulkAccess)
@@ -417,14 +398,12 @@ class BrokerStore:
         return type(self), (self._url, self._seconds)
 
     def lanes(self, kind: str | None = None) -> LaneStates:
-        """The destinations, of one kind or of all, and the states of their lanes, all at one moment."""
         return self._look(lambda reader: LaneStates.of(reader, kind))
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         return self._look(lambda reader: reader.links(lane, start, limit))
 
     def offset_at(self, lane: int, time_ms: int) -> int:
-        """Where a time is in a lane (``quire.store.positions.offset_at``)."""
         return self._look(lambda reader: offset_at(reader, lane, time_ms))
 
     def read(
@@ -496,7 +475,6 @@ class Source:
 
     @contextmanager
     def reader(self) -> Iterator[Read]:
-        """What reads, for as long as the context lasts."""
         if self._broker:
             yield self._broker.read
         else:

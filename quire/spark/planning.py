@@ -29,7 +29,6 @@ class Partition(NamedTuple):
 
 
 def select(lanes: Lanes, options: Options) -> list[Partition]:
-    """The partitions that the options ask for, in the order of the store."""
     known = _known(lanes)
     if options.assign is not None:
         chosen = _assigned(known, options.assign)
@@ -172,7 +171,6 @@ def _end(lanes: Lanes, partition: Partition, options: Options) -> int:
 
 
 def _wanted(lanes: Lanes, partition: Partition, offsets: Offsets | None, option: str) -> int | None:
-    """What the options say of a partition, if anything."""
     wanted = None if offsets is None else offsets.of(partition.destination, partition.number)
     end = lanes.extent(partition.lane).end
     if wanted is not None and wanted > end:
@@ -265,7 +263,6 @@ def _count(weighed: list[Weighed]) -> float:
 
 
 def _weighed(lanes: Lanes, partition: Partition, wanted: range) -> Iterator[Weighed]:
-    """Parts of a range with their counts."""
     state = lanes.lane_state(partition.lane)
     if state.count == state.tail - state.head + 1:
         yield Weighed(_lane_range(partition, wanted), len(wanted))

@@ -48,8 +48,6 @@ START = "?start"
 
 
 class Place(NamedTuple):
-    """A partition of a stream."""
-
     stream: str
     partition: int
 
@@ -90,7 +88,6 @@ class Position(NamedTuple):
         return kept
 
     def moved(self, offsets: Offsets, identities: dict[str, str]) -> "Position":
-        """The position of the same query after a micro-batch: the next offsets, and the identities now."""
         return Position(offsets, self.group, identities, self.start or self)
 
 
@@ -170,14 +167,12 @@ class Losses:
         self._told: set[str] = set()
 
     def found(self, text: str) -> None:
-        """Something is gone."""
         if self._is_fatal:
             advice = "Set failOnDataLoss=false to continue without them; a longer pinTtl keeps them for a stopped query"
             raise DataLost(f"{text}. {advice}")
         self._tell(f"{text}; the query continues without them")
 
     def replaced(self, text: str) -> None:
-        """A stream is not the one that the query has read."""
         if self._is_fatal:
             raise StreamReplaced(text)
         self._tell(f"{text}; the query continues at the beginning of the present stream")
@@ -216,7 +211,6 @@ class StreamLanes:
     # Where a new query begins.
 
     def starts(self) -> Offsets:
-        """Where the options say that a query begins."""
         return {place: self._start(place, part) for place, part in self.partitions.items()}
 
     def _start(self, place: Place, part: Partition) -> int:
@@ -260,7 +254,6 @@ class StreamLanes:
         return True
 
     def is_current(self, position: Position, begun: Offsets) -> bool:
-        """Whether a position says where a query goes on, and of which streams."""
         return all(
             begun[place] == offset and position.identities.get(place.stream) == self.identities.get(place.stream)
             for place, offset in position.offsets.items()
@@ -328,8 +321,6 @@ REST = 0.1
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads streams of a broker."""
-
     def __init__(self, options: Options, columns: list[str], clock: Clock | None = None) -> None:
         check_streams(options)
         self._options = options
@@ -360,7 +351,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What the options say of how much a micro-batch reads."""
         return default_limit(self._options)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -387,7 +377,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = Position({place: extent.end for place, extent in look.extents.items()}, "", look.identities)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The ends of the partitions when they were looked at last."""
         return {stream: {str(n): end for n, end in ends.items()} for stream, ends in by_stream(self._seen).items()}
 
     def _look(self) -> StreamLanes:
@@ -411,7 +400,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Reading a range.
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch: one for each partition that has something, or more."""
         with explaining():
             look, position, goal = self._look(), Position.of(start), Position.of(end)
             if position.start is None and goal.start is not None:

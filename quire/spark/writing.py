@@ -81,7 +81,6 @@ Rows = dict[str, Any]
 
 
 def chunks(batch: pa.RecordBatch, destination: str | None) -> Iterator[Rows]:
-    """Rows as the broker takes them, in order, some at a time."""
     columns: dict[str, pa.Array] = dict(zip(batch.schema.names, batch.columns, strict=True))
     columns["value"] = columns["value"].cast(pa.binary())
     if "destination" in columns and destination is not None:
@@ -236,7 +235,6 @@ class BulkWrites:
         self._post("/write/commit", body, COMMIT_LIMIT)
 
     def discard(self, producer: str) -> None:
-        """Discard all staged rows of a producer."""
         self._post("/write/discard", msgspec.json.encode({"producer": producer}), self._patience)
 
     def _post(self, path: str, body: bytes, timeout: float) -> dict[str, Any]:
@@ -262,8 +260,6 @@ class Staged(WriterCommitMessage):
 
 
 class RowWriter:
-    """Writes rows, in tasks and in the driver."""
-
     def __init__(self, options: Options, schema: StructType) -> None:
         if options.broker_url is None:
             raise InvalidArgument("an option is missing: give broker.url", options=["broker.url"])
@@ -321,7 +317,6 @@ class RowWriter:
             self._broker.commit(staged[0].producer, number + 1, stages)
 
     def abort(self, producer: str) -> None:
-        """Discard what all tasks have staged, failed ones included."""
         self._broker.discard(producer)
 
 
@@ -347,33 +342,27 @@ class BatchWriter(DataSourceArrowWriter):
             return self._writer.stage(iterator, self._producer)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks have succeeded."""
         with explaining():
             self._writer.commit(messages, self._number)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task has failed for good."""
         if self._producer is not None:
             with explaining():
                 self._writer.abort(self._producer)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the micro-batches of a streaming query."""
-
     def __init__(self, options: Options, schema: StructType) -> None:
         self._exactly_once = options.exactly_once
         self._writer = RowWriter(options, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write one task's rows of a micro-batch."""
         with explaining():
             if not self._exactly_once:
                 return self._writer.send(iterator)
             return self._writer.stage(iterator, f"spark/{_query_id()}")
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All tasks of a micro-batch have succeeded."""
         with explaining():
             self._writer.commit(messages, batchId)
 

@@ -103,7 +103,7 @@ class Tour:
                 str(self._directory / "replay"), "--destination", DEAD_LETTERS, "--to", "again", "--broker", url,
             ],
         }  # fmt: skip
-        for name in [pipeline.module for pipeline in PIPELINES.values()]:
+        for name in [name.replace("-", "_") for name in PIPELINES]:
             given = arguments_of.get(name, [])
             place = Path(pipelines.__path__[0]) / f"{name}.py"
             seen[name] = self._submit(cluster, lines, place, [*given, *login, "--output", "json"])

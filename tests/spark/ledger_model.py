@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from quire.spark.pipelines.judgement import COUNTS
+from quire.spark.pipelines.histories import COUNTS
 
 START = 1_700_000_000_000
 DESTINATIONS = ("queue://orders", "queue://payments")

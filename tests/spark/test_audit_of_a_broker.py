@@ -8,8 +8,7 @@ from pyspark.sql import SparkSession
 
 from quire.client import AckMode, Queue
 from quire.client.sync import Consumer, connect
-from quire.spark.pipelines.audit import AuditOptions, run
-from quire.spark.pipelines.audit_report import Expectations, Verdict
+from quire.spark.pipelines.audit import AuditOptions, Expectations, Verdict, run
 from quire.spark.pipelines.place import Place
 from tests.spark.running_broker import running_broker
 

@@ -9,10 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire.errors import InvalidArgument
 from quire.spark.pipelines import audit as audit_module
-from quire.spark.pipelines.audit import Seen, report, start_audit, taken_in
-from quire.spark.pipelines.audit_report import PROBLEMS, Expectations, Verdict
-from quire.spark.pipelines.histories import histories
-from quire.spark.pipelines.judgement import COUNTS, Remaining
+from quire.spark.pipelines.audit import PROBLEMS, Expectations, Seen, Verdict, report, start_audit, taken_in
+from quire.spark.pipelines.histories import COUNTS, Remaining, histories
 from quire.spark.pipelines.ledger import SCHEMA, events
 from tests.spark.ledger_model import DESTINATIONS, START, Ledger, counts, random_ledger
 

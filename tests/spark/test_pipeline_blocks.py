@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from quire.ledger_block import SEND, Ids, LedgerEvent, Row, Run, encode_block, ranges_of, rows
-from quire.spark.pipelines.audit import report
-from quire.spark.pipelines.audit_report import Verdict
+from quire.spark.pipelines.audit import Verdict, report
 from quire.spark.pipelines.histories import histories
 from quire.spark.pipelines.ledger import POSITIONS, events, unpack, unpacked_batches
 from tests.spark.message_rows import frame, message

@@ -10,8 +10,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire.broker import dead_letter
 from quire.spark import batch_reader
-from quire.spark.pipelines.letters import LettersReport, letter_destinations, letters, named_by, report
-from quire.spark.pipelines.pages import letters_page
+from quire.spark.pipelines.dead_letters import (
+    LettersReport,
+    letter_destinations,
+    letters,
+    letters_page,
+    named_by,
+    report,
+)
 from quire.spark.pipelines.place import Place
 from tests.spark.message_rows import FIRST, frame, message
 from tests.spark.running_broker import running_broker

@@ -4,9 +4,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quire.spark.pipelines.histories import histories
-from quire.spark.pipelines.latency_measures import LatencyReport, destinations, report
+from quire.spark.pipelines.latency import LatencyReport, destinations, latency_page, report
 from quire.spark.pipelines.ledger import events
-from quire.spark.pipelines.pages import latency_page
 from tests.spark.ledger_model import START, Ledger
 from tests.spark.test_pipeline_audit import rows_of
 

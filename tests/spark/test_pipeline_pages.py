@@ -7,12 +7,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from quire.spark.pipelines.audit_report import AuditReport
+from quire.spark.pipelines.audit import AuditReport, audit_page
 from quire.spark.pipelines.files import time_text
-from quire.spark.pipelines.judgement import COUNTS, LATENCIES
-from quire.spark.pipelines.latency_measures import LATENCIES as MEASURES
-from quire.spark.pipelines.latency_measures import PERCENTILES, LatencyReport
-from quire.spark.pipelines.pages import audit_page, latency_page, line_chart
+from quire.spark.pipelines.histories import COUNTS, LATENCIES
+from quire.spark.pipelines.latency import LATENCIES as MEASURES
+from quire.spark.pipelines.latency import PERCENTILES, LatencyReport, latency_page
+from quire.spark.pipelines.pages import line_chart
 
 SVG = "{http://www.w3.org/2000/svg}"
 

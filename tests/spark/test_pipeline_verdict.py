@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from quire.spark.pipelines.audit_report import AuditReport, Expectations, Verdict, compared
-from quire.spark.pipelines.judgement import COUNTS
+from quire.spark.pipelines.audit import AuditReport, Expectations, Verdict, compared
+from quire.spark.pipelines.histories import COUNTS
 
 
 def row(destination: str = "queue://orders", /, **counts: int) -> dict[str, Any]:

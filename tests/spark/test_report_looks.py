@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from quire.spark.pipelines.audit_report import AuditReport
-from quire.spark.pipelines.judgement import COUNTS, LATENCIES
-from quire.spark.pipelines.latency_measures import LATENCIES as MEASURES
-from quire.spark.pipelines.latency_measures import PERCENTILES, LatencyReport
-from quire.spark.pipelines.letters import LettersReport
-from quire.spark.pipelines.pages import audit_page, latency_page, letters_page
+from quire.spark.pipelines.audit import AuditReport, audit_page
+from quire.spark.pipelines.dead_letters import LettersReport, letters_page
+from quire.spark.pipelines.histories import COUNTS, LATENCIES
+from quire.spark.pipelines.latency import LATENCIES as MEASURES
+from quire.spark.pipelines.latency import PERCENTILES, LatencyReport, latency_page
 from tests.acceptance.console.chromium import MISSING, PROGRAM, chromium
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.skipif(not PROGRAM, reason=MISSING)]

@@ -10,6 +10,7 @@ from quire.cli.api import Api, broker_verb, login_at, queue_path, speaks_tls
 from quire.cli.output import Output, output_option
 from quire.cli.perf.load import SCENARIOS, Load, Target
 from quire.cli.perf.measure import Counts, LiveFigures, Tick, measure
+from quire.cli.resource import parsed
 from quire.clock import Clock, SystemClock
 from quire.settings import split_address
 from quire.units import parse_size
@@ -17,13 +18,6 @@ from quire.units import parse_size
 DEFAULT_STOMP = "127.0.0.1:61613"
 _MESSAGES = 50_000
 _LATENCY_MESSAGES = 1_000
-
-
-def _size(_context: click.Context, _option: click.Parameter, value: str) -> int:
-    try:
-        return parse_size(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 def _count(name: str, text: str) -> Callable[[Any], Any]:
@@ -45,7 +39,12 @@ def perf() -> None:
     help=f"The number of messages.  [default: {_MESSAGES}; latency {_LATENCY_MESSAGES}]",
 )
 @click.option(
-    "--size", callback=_size, default="1024", show_default=True, metavar="SIZE", help="The size of a body in bytes."
+    "--size",
+    callback=parsed(parse_size),
+    default="1024",
+    show_default=True,
+    metavar="SIZE",
+    help="The size of a body in bytes.",
 )
 @click.option("--random", is_flag=True, help="Bodies of random bytes, which no store makes smaller.")
 @_count("--producers", "The number of producers")
@@ -63,15 +62,7 @@ def perf() -> None:
     help="The STOMP address, of any broker. Without it, the HTTP API of the broker tells it.",
 )
 @broker_verb
-def run(
-    api: Api,
-    output: Output,
-    /,
-    scenario: str,
-    messages: int | None,
-    stomp: str | None,
-    **changes: Any,
-) -> None:
+def run(api: Api, output: Output, /, scenario: str, messages: int | None, stomp: str | None, **changes: Any) -> None:
     """Send and receive messages through a queue of its own, and show rates and latencies.
 
     A run lasts from the first SEND until the last acknowledgement and the last receipt. The latency is
@@ -99,7 +90,6 @@ def _target(api: Api, stomp: str | None) -> Target:
 
 
 def _load(scenario: str, messages: int | None, changes: Mapping[str, Any]) -> Load:
-    """The scenario's load, with what the options change."""
     given = {name: value for name, value in changes.items() if value is not None}
     load = Load(messages or _MESSAGES, **SCENARIOS[scenario].changes)
     if not load.latency:
@@ -112,7 +102,6 @@ def _load(scenario: str, messages: int | None, changes: Mapping[str, Any]) -> Lo
 
 
 def _tick(live: LiveFigures, load: Load, clock: Clock) -> Tick:
-    """Shows how far a load is and how fast."""
     began = clock.monotonic()
 
     def tick(counts: Counts) -> None:

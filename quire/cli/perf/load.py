@@ -48,8 +48,6 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent and received."""
-
     messages: int  # of all producers together
     size: int = 1024  # of a body, in bytes
     producers: int = 1
@@ -79,7 +77,6 @@ class Load:
         return not self.backlog and self.size >= len(STAMP) + STAMP_DIGITS
 
     def shares(self) -> list[int]:
-        """How many messages each producer sends."""
         each, rest = divmod(self.messages, self.producers)
         return [each + (number < rest) for number in range(self.producers)]
 
@@ -253,7 +250,6 @@ class Pace:
         return max(0.0, self._began + sent / self._rate - self._clock.monotonic()) if self._rate else 0.0
 
     def room(self, sent: int, room: int) -> int:
-        """How many of so many may be sent now, when so many were sent."""
         if not self._rate:
             return room
         due = int((self._clock.monotonic() - self._began) * self._rate) + 1
@@ -323,7 +319,6 @@ def consume(target: Target, load: Load, slots: Sequence[Slot], slot: Slot) -> li
 
 
 def stamps(data: bytes) -> Iterator[float]:
-    """When the stamped messages among some frames were sent, in seconds."""
     found = data.find(_STAMPED)
     while found >= 0:
         start = found + len(_STAMPED)

@@ -27,8 +27,6 @@ LOOK_INTERVAL = 0.02  # how often the workers are looked at, in seconds
 
 
 class Counts(NamedTuple):
-    """How far a load is, in messages: ``sent``, confirmed (``receipts``) and ``received``."""
-
     sent: int
     receipts: int
     received: int
@@ -53,14 +51,12 @@ class Crew:
         self._processes: list[ForkProcess] = []
 
     def start_consumers(self) -> None:
-        """Start the consumers, and wait until they are subscribed."""
         slots = [*self.producers, *self.consumers]
         for slot in self.consumers:
             self._start(partial(consume, self._target, self._load, slots, slot))
         self._wait(lambda: all(slot.ready for slot in self.consumers))
 
     def start_producers(self) -> None:
-        """Start the producers, wait until they are connected, and let them begin."""
         for slot, share in zip(self.producers, self._load.shares(), strict=True):
             self._start(partial(produce, self._target, self._load, share, slot, self._begin))
         self._wait(lambda: all(slot.ready for slot in self.producers))
@@ -134,8 +130,6 @@ _TICK_INTERVAL = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The result of a load."""
-
     messages: int  # received
     receipts: int
     elapsed_seconds: float  # from the first SEND to the last acknowledgement and receipt; a backlog's without its pause
@@ -152,7 +146,6 @@ class Figures:
 
 
 def measure(target: Target, load: Load, tick: Tick) -> Figures:
-    """Run a load; ``tick`` is told how far it is."""
     if load.latency:
         return _measure_latency(target, load, tick)
     with Crew(target, load, tick) as crew:
@@ -186,12 +179,10 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 def span(starters: Sequence[Slot], enders: Sequence[Slot]) -> float:
-    """From when the first of some workers began until the last of some ended, in seconds."""
     return max(slot.ended for slot in enders) - min(slot.started for slot in starters)
 
 
 def _measure_latency(target: Target, load: Load, tick: Tick) -> Figures:
-    """One message in flight: this process sends it and waits for it."""
     clock = SystemClock()
     times: list[float] = []
     with closing(Link(target)) as link:

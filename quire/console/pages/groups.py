@@ -6,15 +6,11 @@ from nicegui import ui
 
 from quire.console import shown
 from quire.console.broker_api import path_of
-from quire.console.detail import Action, Detail, FormDialog, Look, Part, action_menu, link_button
-from quire.console.elements import Field, Form, Tone, block, notice, say
+from quire.console.detail import Action, Detail, Dialog, FormDialog, Look, Part, action_menu, link_button
+from quire.console.elements import Field, Form, Tone, button
 from quire.console.page import Page
-from quire.console.tables import (
-    Column,
-    Entry,
-    ServerTable,
-    columns_of,
-)
+from quire.console.pages.queues import list_page
+from quire.console.tables import Column, Entry, columns_of
 from quire.resources import (
     ConsumerGroupDetails,
     ConsumerGroupStatus,
@@ -29,44 +25,27 @@ FIELDS = [
 ]
 
 
-class ResetDialog:
-    """Asks where to move a group, shows what becomes of messages, and moves it."""
-
+class ResetDialog(Dialog):
     def __init__(self, page: Page, path: str, subject: str, detail: Detail) -> None:
-        self._page = page
         self._path = path
         self._detail = detail
         self._is_previewed = False
-        with page.client, ui.dialog() as self._dialog, ui.card().classes("dialog"):
-            say(f"Move {subject}", "h2")
-            self._form = Form(FIELDS)
-            self._told = block("").props('aria-live="polite"')
-            with block("end"):
-                ui.button("Cancel", on_click=self._dialog.close).props("flat color=grey-7")
-                self._go = ui.button("Preview", on_click=self._proceed).props("unelevated color=primary")
-        self._dialog.on("hide", self._dialog.delete)
-        self._dialog.open()
+        super().__init__(page, f"Move {subject}", "Preview", FIELDS)
+        self.dialog.open()
 
-    async def _proceed(self) -> None:
-        self._go.disable()
-        call = self._page.caller.call(
-            "POST", self._path + "/reset", self._form.body(), dry_run=None if self._is_previewed else True
-        )
+    async def _submit(self) -> None:
+        dry_run = None if self._is_previewed else True
+        call = self._page.caller.call("POST", self._path + "/reset", self.form.body(), dry_run=dry_run)
         effect = await self._page.attempt(call)
-        self._go.enable()
         if effect is None:
             return
         if self._is_previewed:
-            self._dialog.close()
+            self.dialog.close()
             ui.notify("The group was moved", type="positive")
             await self._detail.reload()
-            return
-        self._is_previewed = True
-        self._form.lock()
-        with self._told:
-            notice(_told(effect), tone="bad" if effect["skipped"] or effect["again"] else "")
-        self._go.text = "Move the group"
-        self._go.props("color=negative")
+        else:
+            self._is_previewed = True
+            self._foretell(_told(effect), "Move the group", is_harm=bool(effect["skipped"] or effect["again"]))
 
 
 def _told(effect: dict[str, Any]) -> str:
@@ -82,14 +61,11 @@ async def build_list(page: Page) -> None:
         "stream": lambda group: page.link("/stream", name=group["stream"]),
         "name": lambda group: page.link("/group", stream=group["stream"], name=group["name"]),
     }
-    columns = columns_of(ConsumerGroupStatus, links, state=_state)
-    with page.frame("Consumer groups", "groups"):
-        table = ServerTable(
-            page, "groups", columns, search="Search groups",
-            filters={"attention": "Needs attention", "lagging": "Lagging", "memberless": "Without members"},
-            empty="No consumer group. A member that joins makes one.",
-        )  # fmt: skip
-        await table.load()
+    await list_page(
+        page, "Consumer groups", "groups", columns_of(ConsumerGroupStatus, links, state=_state), search="Search groups",
+        filters={"attention": "Needs attention", "lagging": "Lagging", "memberless": "Without members"},
+        empty="No consumer group. A member that joins makes one.",
+    )  # fmt: skip
 
 
 async def build(page: Page) -> None:
@@ -104,9 +80,7 @@ async def build(page: Page) -> None:
         with head:
             link_button(page, "Stream", "waves", "/stream", name=stream)
             if "manage" in may:
-                ui.button("Move", icon="swap_horiz", on_click=lambda: ResetDialog(page, path, subject, detail)).props(
-                    "dense outline"
-                ).classes("act")
+                button("Move", "swap_horiz", lambda: ResetDialog(page, path, subject, detail))
                 _clone_button(page, path, stream)
                 action_menu(page, [(delete, lambda: page.go("/groups"))])
         await detail.open(group)
@@ -123,7 +97,7 @@ def _clone_button(page: Page, path: str, stream: str) -> None:
         FormDialog(page, "Clone the group", "Clone", [field], send,
                    lambda made: page.go("/group", stream=stream, name=made["to"]))  # fmt: skip
 
-    ui.button("Clone", icon="content_copy", on_click=opened).props("dense outline").classes("act")
+    button("Clone", "content_copy", opened)
 
 
 def _state(group: Entry) -> tuple[str, Tone]:
@@ -134,18 +108,15 @@ def _state(group: Entry) -> tuple[str, Tone]:
     return ("lags", "") if group["lag"] else ("up to date", "good")
 
 
-def _member_columns() -> list[Column]:
+def _look() -> Look:
     connection = Column("connection", "Connection", lambda one: shown.text(one["connection"] or "awaited"),
                         is_text=True, tone=lambda one: "" if one["connected"] else "warn")  # fmt: skip
-    return columns_of(GroupMemberInfo, own={"connection": connection})
-
-
-def _look() -> Look:
+    members = columns_of(GroupMemberInfo, own={"connection": connection})
     return Look(
         ConsumerGroupDetails, of="group", state=_state,
         parts=[
             Part("Partitions", columns_of(GroupPartitionStatus), lambda group: group["partition_states"]),
-            Part("Members", _member_columns(), lambda group: group["group_members"], "No member."),
+            Part("Members", members, lambda group: group["group_members"], "No member."),
             Part("Retries", columns_of(GroupRetries),
                  lambda group: [group["retry_lane"]] if group["retry_lane"] else [], "Failed messages wait in place."),
         ],

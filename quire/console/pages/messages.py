@@ -8,9 +8,10 @@ from nicegui import ui
 from quire.console import shown
 from quire.console.broker_api import path_of
 from quire.console.detail import FormDialog, link_button
-from quire.console.elements import BodyView, Facts, Field, Form, block, confirm, notice, say
+from quire.console.elements import BodyView, Facts, Field, Form, Tone, block, button, confirm, notice, say
 from quire.console.page import Page
-from quire.console.tables import Column, CursorTable, Entry, LocalTable, count_column, size_column, text_column
+from quire.console.tables import SHOWS, Column, CursorTable, Entry, LocalTable, value_column
+from quire.resources import Unit
 
 CAUSE = "dlqDeliveryFailureCause"  # the header of a dead letter that says why it is one
 PREVIEW = 160  # how many bytes of each body are asked for
@@ -71,7 +72,7 @@ class _Search:
                     "selector": self._field("selector", "Selector: priority > 4 AND region = 'EU'"),
                     "id": self._field("id", "Message id or sequence"),
                 }
-            ui.button("Search", icon="search", on_click=self._search).props("dense outline").classes("act")
+            button("Search", "search", self._search)
 
     def use(self, table: CursorTable) -> None:
         self._table = table
@@ -98,14 +99,14 @@ def _columns(page: Page, place: Place) -> list[Column]:
     at = "offset" if place.kind == "stream" else "sequence"
     columns = [
         Column(at, at.capitalize(), lambda one: shown.number(one[at]), link=lambda one: place.link(page, one[at])),
-        Column("timestamp", "Sent, UTC", lambda one: shown.time(one["timestamp"]), is_text=True),
+        value_column("timestamp", "Sent, UTC", "time"),
         Column("body", "Body", _preview, is_text=True),
-        size_column("size"),
-        text_column("id", "Message id"),
+        value_column("size", "Size", "size"),
+        value_column("id", "Message id"),
     ]
     if place.kind != "stream":
         columns[3:3] = [
-            count_column("priority", "Priority"),
+            value_column("priority", "Priority", "number"),
             Column("deliveries", "Deliveries", lambda one: shown.number(one.get("deliveries")),
                    tone=lambda one: "warn" if (one.get("deliveries") or 0) > 1 else ""),
             Column("state", "State", lambda one: "in flight" if one.get("in_flight") else "waits", is_text=True),
@@ -149,9 +150,7 @@ async def build_message(page: Page) -> None:
         with head:
             for label, icon, key in (("Previous", "chevron_left", "previous"), ("Next", "chevron_right", "next")):
                 if message.get(key) is not None:
-                    ui.button(label, icon=icon, on_click=partial(ui.navigate.to, place.link(page, message[key]))).props(
-                        "dense outline"
-                    ).classes("act")
+                    button(label, icon, partial(ui.navigate.to, place.link(page, message[key])))
             with ui.link(target=page.link("/download", kind=place.kind, name=place.name, of=place.of, at=at)):
                 ui.button("Download the body", icon="download").props("dense outline tabindex=-1").classes("act")
         _show(message)
@@ -160,47 +159,42 @@ async def build_message(page: Page) -> None:
 def _show(message: dict[str, Any]) -> None:
     with block("card"):
         say("Message", "h2")
-        facts = _facts(message)
-        Facts().show(facts)
+        Facts().show(_facts(message))
     if message.get("last_cause"):
         notice("It came back:", shown.text(message["last_cause"], 500), "warn")
     BodyView(message)
     say("Headers", "h2", "bare")
     headers = [{"name": name, "value": value} for name, value in message["headers"].items()]
     columns = [
-        text_column("name", "Header"),
+        value_column("name", "Header"),
         Column("value", "Value", lambda one: shown.text(one["value"], 2000), is_text=True, wraps=True),
     ]
     LocalTable(columns, "No header.").show(headers)
     if message.get("ledger") is not None:
         say("What happened to it", "h2", "bare")
         events = [
-            Column("at", "Time, UTC", lambda one: shown.time(one["at"]), is_text=True),
-            text_column("event", "Event"),
-            text_column("subscriber", "Subscriber"),
-            text_column("consumer", "Consumer"),
-        ]
+            value_column("at", "Time, UTC", "time"), value_column("event", "Event"),
+            value_column("subscriber", "Subscriber"), value_column("consumer", "Consumer"),
+        ]  # fmt: skip
         LocalTable(events, "The ledger has no event of it.").show(message["ledger"])
 
 
-def _facts(message: dict[str, Any]) -> dict[str, Any]:
-    facts = {
-        "Message id": shown.text(message["id"]),
-        "Sent, UTC": shown.time(message["timestamp"]),
-        "Size": shown.size(message["size"]),
+FACTS: list[tuple[str, str, Unit]] = [
+    ("Message id", "id", "text"), ("Sent, UTC", "timestamp", "time"), ("Size", "size", "size"),
+    ("Expires, UTC", "expiration", "time"), ("Priority", "priority", "number"), ("Persistent", "persistent", "flag"),
+    ("In flight", "in_flight", "flag"), ("Deliveries", "deliveries", "number"), ("Failures", "failures", "number"),
+    ("Redelivered", "redelivered", "flag"), ("Not before, UTC", "not_before", "time"),
+]  # fmt: skip
+"""What is shown of a message; of one of a stream the first three."""
+
+
+def _facts(message: dict[str, Any]) -> dict[str, str | tuple[str, Tone]]:
+    facts: dict[str, str | tuple[str, Tone]] = {
+        label: SHOWS[unit](message[key]) for label, key, unit in (FACTS if "deliveries" in message else FACTS[:3])
     }
-    if "deliveries" not in message:
-        return facts
-    return facts | {
-        "Expires, UTC": shown.time(message["expiration"]),
-        "Priority": str(message["priority"]),
-        "Persistent": shown.yes(message["persistent"]),
-        "In flight": shown.yes(message["in_flight"]),
-        "Deliveries": shown.number(message["deliveries"]),
-        "Failures": (shown.number(message["failures"]), "warn" if message["failures"] else ""),
-        "Redelivered": shown.yes(message["redelivered"]),
-        "Not before, UTC": shown.time(message["not_before"]),
-    }
+    if message.get("failures"):
+        facts["Failures"] = shown.number(message["failures"]), "warn"
+    return facts
 
 
 KINDS = ("queue", "topic", "stream")
@@ -226,9 +220,9 @@ async def build_send(page: Page) -> None:
         form = Form(FIELDS)
 
         async def send() -> None:
-            button.disable()
+            go.disable()
             answer = await page.attempt(page.caller.call("POST", path_of(f"{kind}s", name, "messages"), _body(form)))
-            button.enable()
+            go.enable()
             if answer is not None:
                 text = f"{shown.number(answer['sent'])} sent to {kind} {shown.text(name, 60)}"
                 ui.notify(text, type="positive")
@@ -236,7 +230,7 @@ async def build_send(page: Page) -> None:
         with block("end"):
             say("It is durable when the answer comes.", classes="mute small")
             block("space")
-            button = ui.button("Send", icon="send", on_click=send).props("unelevated color=primary")
+            go = ui.button("Send", icon="send", on_click=send).props("unelevated color=primary")
 
 
 def _body(form: Form) -> dict[str, Any]:

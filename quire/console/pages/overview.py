@@ -15,6 +15,12 @@ from quire.resources import HeldProducer
 REFRESH = 2.0  # how often the numbers are asked for, in seconds
 NEAR = 0.9  # from this part of a limit on, its use is shown as a trouble
 
+COUNTS = {
+    "queues": "Queues", "topics": "Topics", "streams": "Streams", "durables": "Durable subscriptions",
+    "groups": "Consumer groups", "scheduled": "Scheduled messages", "prepared": "Prepared transactions",
+    "temporaries": "Temporary destinations",
+}  # fmt: skip
+
 
 async def build(page: Page) -> None:
     """Build it. Who may not see the broker as a whole begins with the queues."""
@@ -75,14 +81,13 @@ class _Overview:
                     block("dot").props(f'role="img" aria-label="{shown.words(entry["severity"])}"')
                     with block("say"):
                         link = subject_link(self._page, entry["kind"], entry["name"])
-                        since = entry.get("since_seconds")
-                        name = shown.text(entry["name"], 80)
+                        subject = f"{entry['kind']} {shown.text(entry['name'], 80)}"
                         if link:
-                            ui.link(f"{entry['kind']} {name}", link)
+                            ui.link(subject, link)
                         else:
-                            say(f"{entry['kind']} {name}")
+                            say(subject)
                         say(f": {shown.text(entry['text'], 400)}")
-                        if since is not None:
+                        if (since := entry.get("since_seconds")) is not None:
                             say(f" for {shown.span(since)}", classes="mute small")
                     say(shown.text(entry["advice"], 400), "div", "do")
             if left_out:
@@ -94,7 +99,6 @@ def _tone(use: dict[str, Any]) -> Tone:
 
 
 def _facts(now: dict[str, Any]) -> dict[str, tuple[str, Tone] | str]:
-    counts = now["counts"]
     running: Tone = "good" if now["state"] == "running" else "bad"
     free = [shown.size(disk["free"]) for disk in now["disks"]]
     return {
@@ -103,14 +107,7 @@ def _facts(now: dict[str, Any]) -> dict[str, tuple[str, Tone] | str]:
         "Up for": shown.span(now["uptime_seconds"]),
         "In flight": shown.number(now["in_flight"]),
         "Consumers": shown.number(now["consumers"]),
-        "Queues": shown.number(counts["queues"]),
-        "Topics": shown.number(counts["topics"]),
-        "Streams": shown.number(counts["streams"]),
-        "Durable subscriptions": shown.number(counts["durables"]),
-        "Consumer groups": shown.number(counts["groups"]),
-        "Scheduled messages": shown.number(counts["scheduled"]),
-        "Prepared transactions": shown.number(counts["prepared"]),
-        "Temporary destinations": shown.number(counts["temporaries"]),
+        **{label: shown.number(now["counts"][name]) for name, label in COUNTS.items()},
         "Spool": f"{shown.size(now['spool']['used'])} of {shown.size(now['spool']['limit'])}",
         "Disk free": ", ".join(free) or shown.UNKNOWN,
     }

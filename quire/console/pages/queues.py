@@ -1,7 +1,6 @@
 """The queues, and one of them; the columns of consumers and the buttons of destinations, wherever they are shown."""
 
-from collections.abc import Collection
-from functools import partial
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from nicegui import ui
@@ -9,20 +8,13 @@ from nicegui import ui
 from quire.console import shown
 from quire.console.broker_api import path_of
 from quire.console.detail import Action, Detail, FormDialog, Look, Part, action_menu, link_button
-from quire.console.elements import Field, Form, Tone
-from quire.console.page import Page, queue_link
-from quire.console.tables import (
-    Column,
-    Entry,
-    ServerTable,
-    columns_of,
-    state_column,
-)
+from quire.console.elements import Field, Form, Tone, button
+from quire.console.page import Page
+from quire.console.tables import Column, Entry, ServerTable, columns_of, state_column
 from quire.resources import Consumer, QueueStatus
 
 
 def create_button(page: Page, kind: str) -> None:
-    """A button that makes a queue, a topic or a stream, and goes to it."""
     if not page.may_create():
         return
     fields = [Field("name", "Name", is_required=True)]
@@ -36,11 +28,21 @@ def create_button(page: Page, kind: str) -> None:
     def opened() -> None:
         FormDialog(page, f"New {kind}", "Create", fields, create, lambda made: page.go(f"/{kind}", name=made["name"]))
 
-    ui.button(f"New {kind}", icon="add", on_click=opened).props("dense outline").classes("act")
+    button(f"New {kind}", "add", opened)
+
+
+async def list_page(
+    page: Page, title: str, name: str, columns: Sequence[Column], kind: str = "", **options: Any
+) -> None:
+    """The page with a list of the broker, and a button that makes one of a kind."""
+    with page.frame(title, name) as head:
+        if kind:
+            with head:
+                create_button(page, kind)
+        await ServerTable(page, name, columns, **options).load()
 
 
 def send_button(page: Page, kind: str, name: str, may: Collection[str]) -> None:
-    """A button to the page that sends to the destination, for a user who may."""
     if "write" in may:
         link_button(page, "Send", "send", "/send", kind=kind, name=name)
 
@@ -51,7 +53,6 @@ def delete_action(kind: str, name: str, what_goes: str) -> Action:
 
 
 def context_buttons(page: Page, kind: str, name: str) -> None:
-    """Buttons to the destination's place in the topology, and to its policies."""
     link_button(page, "Topology", "account_tree", "/topology", focus=f"{kind}://{name}")
     if page.may("monitor"):
         link_button(page, "Policies", "tune", "/policies", kind=kind, name=name)
@@ -78,14 +79,11 @@ def state(queue: Entry) -> tuple[str, Tone]:
 
 
 async def build_list(page: Page) -> None:
-    with page.frame("Queues", "queues") as head:
-        with head:
-            create_button(page, "queue")
-        table = ServerTable(
-            page, "queues", columns_of(QueueStatus, {"name": partial(queue_link, page)}, state=state),
-            filters=FILTERS, search="Search queues", empty="No queue. Sending to one creates it.",
-        )  # fmt: skip
-        await table.load()
+    columns = columns_of(QueueStatus, {"name": lambda queue: page.link("/queue", name=queue["name"])}, state=state)
+    await list_page(
+        page, "Queues", "queues", columns, "queue", filters=FILTERS, search="Search queues",
+        empty="No queue. Sending to one creates it.",
+    )  # fmt: skip
 
 
 HARMLESS = {"nothing-waits", "no-pull", "stand-by"}  # causes that are as they should be
@@ -98,7 +96,6 @@ def consumer_columns(page: Page) -> list[Column]:
 
 
 def _consumer_state(consumer: Entry) -> tuple[str, Tone]:
-    """Whether it gets messages, and why not."""
     if waits := consumer.get("waits"):
         return shown.text(waits["text"]), "" if waits["cause"] in HARMLESS else "warn"
     if consumer.get("slow_seconds") is not None:
@@ -135,12 +132,12 @@ def _after(page: Page, detail: Detail, action: Action) -> Any:
 
 def _look(page: Page) -> Look:
     return Look(
-        QueueStatus, of="queue", state=state, why=_why,
-        parts=[
-            Part("Consumers", consumer_columns(page), lambda queue: queue["subscriptions"],
-                 "No consumer.")
-        ],
-    )  # fmt: skip
+        QueueStatus,
+        of="queue",
+        state=state,
+        why=_why,
+        parts=[Part("Consumers", consumer_columns(page), lambda queue: queue["subscriptions"], "No consumer.")],
+    )
 
 
 def _why(queue: dict[str, Any]) -> str:
@@ -172,13 +169,11 @@ def _actions(name: str, path: str) -> list[Action]:
 
 
 class _PauseButton:
-    """Pauses the deliveries of a queue, or resumes them."""
-
     def __init__(self, page: Page, path: str, queue: dict[str, Any], detail: Detail) -> None:
         self._page = page
         self._path = path
         self._detail = detail
-        self._button = ui.button("", on_click=self._pressed).props("dense outline").classes("act")
+        self._button = button("", "pause", self._pressed)
         self._show(queue)
 
     def _show(self, queue: dict[str, Any]) -> None:

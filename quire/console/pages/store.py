@@ -7,9 +7,9 @@ from nicegui import ui
 
 from quire.console import shown
 from quire.console.broker_api import path_of
-from quire.console.elements import Facts, Tiles, Tone, block, notice, say
+from quire.console.elements import Facts, Tiles, Tone, block, button, notice, say
 from quire.console.page import Page
-from quire.console.tables import Column, Entry, LocalTable, columns_of, text_column
+from quire.console.tables import Column, Entry, LocalTable, columns_of, value_column
 from quire.resources import OperationStatus
 
 REFRESH = 5.0
@@ -23,7 +23,7 @@ async def build(page: Page) -> None:
         view = _Store(page)
         if page.may("operate"):
             with head:
-                ui.button("Verify", icon="fact_check", on_click=view.verify).props("dense outline").classes("act")
+                button("Verify", "fact_check", view.verify)
         view.show(store)
         view.show_operations(operations)
     page.watch("/store", REFRESH, view.show)
@@ -75,7 +75,6 @@ class _Store:
         self._operations.show(answer["operations"])
 
     async def verify(self) -> None:
-        """Have the store verified, beside the running broker."""
         if await self._page.attempt(self._page.caller.call("POST", "/store/verify")) is not None:
             ui.notify("The verification runs", type="positive")
             answer = await self._page.attempt(self._page.get("/operations"))
@@ -119,8 +118,6 @@ async def build_log(page: Page) -> None:
 
 
 class _Log:
-    """The events, the newest first."""
-
     MOST = 300  # how many events are shown
 
     def __init__(self, page: Page) -> None:
@@ -135,10 +132,10 @@ class _Log:
             select.props('dense outlined options-dense aria-label="Level"')
             self._count = say("", classes="mute small")
         columns = [
-            Column("at", "Time, UTC", lambda event: shown.time(event["at"]), is_text=True),
+            value_column("at", "Time, UTC", "time"),
             Column("level", "Level", lambda event: event["level"], is_text=True,
                    tone=lambda event: _TONES.get(event["level"], "")),
-            text_column("event", "Event"),
+            value_column("event", "Event"),
             Column("text", "Text", lambda event: shown.body(event["text"][:1000]), is_text=True, wraps=True),
         ]  # fmt: skip
         self._table = LocalTable(columns, "No event.", "number")
@@ -170,6 +167,7 @@ class _Log:
 
 
 KINDS = ["queue", "topic", "stream"]
+VALUES = [value_column("key", "Setting"), value_column("value", "Value"), value_column("origin", "From")]
 
 
 async def build_policies(page: Page) -> None:
@@ -185,7 +183,7 @@ async def build_policies(page: Page) -> None:
                 page.go("/policies", kind=choice.value, name=field.value)
 
             field.on("keydown.enter", look)
-            ui.button("Explain", icon="tune", on_click=look).props("dense outline").classes("act")
+            button("Explain", "tune", look)
         if name:
             _show_one(await page.get(path_of("policies", kind, name)))
         else:
@@ -195,47 +193,27 @@ async def build_policies(page: Page) -> None:
 def _show_one(answer: dict[str, Any]) -> None:
     say(f"What applies to {shown.text(answer['destination'], 100)}, the most specific first", "h2", "bare")
     entries = [
-        text_column("destination", "Policy for"),
-        text_column("origin", "From"),
-        Column("applies", "Decides", lambda entry: _keys(entry["applies"]), is_text=True),
-        Column(
-            "overridden", "Overridden by a more specific one", lambda entry: _keys(entry["overridden"]), is_text=True
-        ),
+        value_column("destination", "Policy for"),
+        value_column("origin", "From"),
+        value_column("applies", "Decides", "other"),
+        value_column("overridden", "Overridden by a more specific one", "other"),
     ]
     LocalTable(entries, "No policy names it: the defaults hold.", "destination").show(answer["entries"])
     say("The values", "h2", "bare")
-    LocalTable(
-        [
-            *_value_columns(),
-            Column("text", "Meaning", lambda entry: shown.text(entry["text"]), is_text=True, wraps=True),
-        ],
-        "None.",
-        "key",
-    ).show(answer["values"])
+    meaning = Column("text", "Meaning", lambda entry: shown.text(entry["text"]), is_text=True, wraps=True)
+    LocalTable([*VALUES, meaning], "None.", "key").show(answer["values"])
 
 
 def _show_all(answer: dict[str, Any]) -> None:
     say("Policies", "h2", "bare")
     entries = [
-        text_column("destination", "Policy for"),
-        text_column("origin", "From"),
+        value_column("destination", "Policy for"),
+        value_column("origin", "From"),
         Column("values", "Sets", lambda entry: _settings(entry["values"]), is_text=True),
     ]
     LocalTable(entries, "No policy is set: the base holds for all destinations.", "destination").show(answer["entries"])
     say("The base, which holds where no policy says otherwise", "h2", "bare")
-    LocalTable(_value_columns(), "None.", "key").show(answer["base"])
-
-
-def _value_columns() -> list[Column]:
-    return [
-        text_column("key", "Setting"),
-        Column("value", "Value", lambda entry: shown.text(entry["value"]), is_text=True),
-        text_column("origin", "From"),
-    ]
-
-
-def _keys(keys: list[str]) -> str:
-    return shown.text(", ".join(keys) or shown.UNKNOWN)
+    LocalTable(VALUES, "None.", "key").show(answer["base"])
 
 
 def _settings(values: Entry) -> str:

@@ -2,33 +2,22 @@
 
 from typing import Any
 
-from nicegui import ui
-
 from quire.console import shown
 from quire.console.broker_api import path_of
 from quire.console.detail import Detail, FormDialog, Look, Part, action_menu
-from quire.console.elements import Field, Form, Tone
+from quire.console.elements import Field, Form, Tone, button
 from quire.console.page import Page
-from quire.console.pages.queues import context_buttons, create_button, delete_action, send_button
-from quire.console.tables import (
-    Column,
-    Entry,
-    ServerTable,
-    columns_of,
-)
+from quire.console.pages.queues import context_buttons, delete_action, list_page, send_button
+from quire.console.tables import Column, Entry, columns_of
 from quire.resources import PartitionStatus, StreamDetails, StreamGroup, StreamPin, StreamStatus
 
 
 async def build_list(page: Page) -> None:
     columns = columns_of(StreamStatus, {"name": lambda stream: page.link("/stream", name=stream["name"])})
-    with page.frame("Streams", "streams") as head:
-        with head:
-            create_button(page, "stream")
-        table = ServerTable(
-            page, "streams", columns, search="Search streams",
-            filters={"nonempty": "With messages", "grouped": "With groups"}, empty="No stream.",
-        )  # fmt: skip
-        await table.load()
+    await list_page(
+        page, "Streams", "streams", columns, "stream", search="Search streams",
+        filters={"nonempty": "With messages", "grouped": "With groups"}, empty="No stream.",
+    )  # fmt: skip
 
 
 async def build(page: Page) -> None:
@@ -57,7 +46,7 @@ def _partitions_button(page: Page, path: str, detail: Detail) -> None:
     def opened() -> None:
         FormDialog(page, "More partitions", "Add partitions", [field], send, lambda _: detail.reload())
 
-    ui.button("Partitions", icon="add", on_click=opened).props("dense outline").classes("act")
+    button("Partitions", "add", opened)
 
 
 def _partition_columns(page: Page, name: str, *, can_read: bool) -> list[Column]:

@@ -9,31 +9,22 @@ from quire.console.pages.queues import (
     SELECTION,
     consumer_columns,
     context_buttons,
-    create_button,
     delete_action,
+    list_page,
     send_button,
 )
-from quire.console.tables import (
-    Column,
-    Entry,
-    ServerTable,
-    columns_of,
-)
+from quire.console.tables import Column, Entry, columns_of
 from quire.resources import DurableStatus, TopicStatus, TopicSubscriptionStatus
 
 
 async def build_list(page: Page) -> None:
     links = {"name": lambda topic: page.link("/topic", name=topic["name"])}
     columns = columns_of(TopicStatus, links, state=_state)
-    with page.frame("Topics", "topics") as head:
-        with head:
-            create_button(page, "topic")
-        table = ServerTable(
-            page, "topics", columns, search="Search topics",
-            filters={"nonempty": "With stored messages", "consumed": "With consumers"},
-            empty="No topic. Subscribing or sending to one creates it.",
-        )  # fmt: skip
-        await table.load()
+    await list_page(
+        page, "Topics", "topics", columns, "topic", search="Search topics",
+        filters={"nonempty": "With stored messages", "consumed": "With consumers"},
+        empty="No topic. Subscribing or sending to one creates it.",
+    )  # fmt: skip
 
 
 async def build(page: Page) -> None:
@@ -85,13 +76,11 @@ async def build_durables(page: Page) -> None:
         "topic": lambda durable: page.link("/topic", name=durable["topic"]),
     }
     columns = columns_of(DurableStatus, links, state=_durable_state)
-    with page.frame("Durable subscriptions", "durables"):
-        table = ServerTable(
-            page, "durables", columns, search="Search subscriptions",
-            filters={"attention": "Needs attention", "nonempty": "With a backlog", "offline": "Offline"},
-            empty="No durable subscription. A consumer with a client id makes one.",
-        )  # fmt: skip
-        await table.load()
+    await list_page(
+        page, "Durable subscriptions", "durables", columns, search="Search subscriptions",
+        filters={"attention": "Needs attention", "nonempty": "With a backlog", "offline": "Offline"},
+        empty="No durable subscription. A consumer with a client id makes one.",
+    )  # fmt: skip
 
 
 async def build_durable(page: Page) -> None:
@@ -125,9 +114,8 @@ def _durable_state(durable: Entry) -> tuple[str, Tone]:
 
 def _durable_look(page: Page) -> Look:
     return Look(
-        DurableStatus, of="durable", state=_durable_state,
-        parts=[
-            Part("Consumer", consumer_columns(page), lambda durable: durable["consumers"],
-                 "Offline.")
-        ],
-    )  # fmt: skip
+        DurableStatus,
+        of="durable",
+        state=_durable_state,
+        parts=[Part("Consumer", consumer_columns(page), lambda durable: durable["consumers"], "Offline.")],
+    )

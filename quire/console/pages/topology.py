@@ -84,7 +84,6 @@ class _Topology:
         ]
 
     def show(self, topology: dict[str, Any]) -> None:
-        """Show how it is now; nothing is sent if it is as before."""
         if topology == self._shown:
             return
         self._shown = topology

@@ -8,7 +8,7 @@ from nicegui import ui
 from quire.console import shown
 from quire.console.broker_api import path_of
 from quire.console.detail import FormDialog
-from quire.console.elements import Field, Form, block, confirm, notice, say
+from quire.console.elements import Field, Form, block, button, confirm, notice, say
 from quire.console.page import Page
 from quire.console.tables import Column, Entry, LocalTable, Verb, columns_of
 from quire.resources import RuleStatus, TokenStatus, UserStatus
@@ -17,26 +17,24 @@ ROLES = "administrator, operator, monitor; with spaces between"
 HOUR = 3600
 
 
-class _List:
+class _List(LocalTable):
     """A list of the API that has all its entries in one answer."""
 
-    def __init__(self, page: Page, path: str, key: str, columns: list[Column], empty: str, identity: str) -> None:
-        self._page, self._path, self._key = page, path, key
-        self.table = LocalTable(columns, empty, identity)
+    def __init__(self, page: Page, key: str, columns: list[Column], empty: str, identity: str) -> None:
+        self._page, self._key = page, key
+        super().__init__(columns, empty, identity)
 
     async def load(self) -> None:
-        self.table.show((await self._page.get(self._path))[self._key])
+        self.show((await self._page.get(f"/{self._key}"))[self._key])
 
     async def reload(self, _answer: object = None) -> None:
-        answer = await self._page.attempt(self._page.get(self._path))
-        if answer is not None:
-            self.table.show(answer[self._key])
+        await self._page.attempt(self.load())
 
     async def remove(self, noun: str, text: str, verb: str, entry: Entry) -> None:
         name = str(entry.get("name") or entry["id"])
         if not await confirm(f"{verb} {noun} {shown.text(name, 60)}", text, f"{verb} {noun}"):
             return
-        if await self._page.attempt(self._page.caller.call("DELETE", self._path + path_of(name))) is not None:
+        if await self._page.attempt(self._page.caller.call("DELETE", path_of(self._key, name))) is not None:
             await self.reload()
 
 
@@ -60,14 +58,14 @@ async def build_users(page: Page) -> None:
     with page.frame("Users", "users") as head:
         if not page.caller.who.get("secured"):
             notice("The broker has no users:", "who reaches it may do everything. The first user ends that.", "warn")
-        users = _List(page, "/users", "users", columns, "No user.", "name")
+        users = _List(page, "users", columns, "No user.", "name")
 
         async def add(form: Form) -> dict[str, Any]:
             return await page.caller.call("POST", "/users", form.body())
 
         with head:
-            _new_button("New user", lambda: FormDialog(page, "New user", "Add user", fields, add, users.reload))
-        users.table.row_actions(partial(_user_verbs, page, users))
+            button("New user", "add", lambda: FormDialog(page, "New user", "Add user", fields, add, users.reload))
+        users.row_actions(partial(_user_verbs, page, users))
         await users.load()
 
 
@@ -115,10 +113,6 @@ async def _switch(page: Page, users: _List, user: Entry) -> None:
         await users.reload()
 
 
-def _new_button(label: str, opened: Any) -> None:
-    ui.button(label, icon="add", on_click=opened).props("dense outline").classes("act")
-
-
 async def build_rules(page: Page) -> None:
     effect = Column("effect", "Effect", lambda rule: rule["effect"], is_text=True,
                     tone=lambda rule: "good" if rule["effect"] == "allow" else "bad")  # fmt: skip
@@ -132,7 +126,7 @@ async def build_rules(page: Page) -> None:
     with page.frame("Rules", "rules") as head:
         say("No rule that matches means no. A deny wins over any allow, in any order.", classes="mute")
         _RuleCheck(page)
-        rules = _List(page, "/rules", "rules", columns, "No rule.", "id")
+        rules = _List(page, "rules", columns, "No rule.", "id")
 
         async def add(form: Form) -> dict[str, Any]:
             body = form.body()
@@ -141,19 +135,14 @@ async def build_rules(page: Page) -> None:
             })  # fmt: skip
 
         with head:
-            _new_button("New rule", lambda: FormDialog(page, "New rule", "Add rule", fields, add, rules.reload))
+            button("New rule", "add", lambda: FormDialog(page, "New rule", "Add rule", fields, add, rules.reload))
         text = "What it allowed is no longer allowed, what it denied no longer denied, at once."
-        rules.table.row_actions(
-            lambda rule: (
-                {"Remove": partial(rules.remove, "rule", text, "Remove")} if rule["origin"] == "runtime" else {}
-            )
-        )
+        remove = {"Remove": partial(rules.remove, "rule", text, "Remove")}
+        rules.row_actions(lambda rule: remove if rule["origin"] == "runtime" else {})
         await rules.load()
 
 
 class _RuleCheck:
-    """Says which rule decides."""
-
     def __init__(self, page: Page) -> None:
         self._page = page
         with block("card"):
@@ -164,7 +153,7 @@ class _RuleCheck:
                 self._action.props('dense outlined options-dense aria-label="Action"')
                 self._destination = ui.input(placeholder="Destination: queue://orders")
                 self._destination.props('dense outlined aria-label="Destination"').on("keydown.enter", self._check)
-                ui.button("Check", icon="rule", on_click=self._check).props("dense outline").classes("act")
+                button("Check", "rule", self._check)
             self._told = block("").style("margin-top: 10px").props('aria-live="polite"')
 
     async def _check(self) -> None:
@@ -188,7 +177,7 @@ async def build_tokens(page: Page) -> None:
         Field("roles", "Roles", "words", "Empty: all roles of the user"),
     ]
     with page.frame("Tokens", "tokens") as head:
-        tokens = _List(page, "/tokens", "tokens", columns, "No token.", "id")
+        tokens = _List(page, "tokens", columns, "No token.", "id")
 
         async def make(form: Form) -> dict[str, Any]:
             body = form.body()
@@ -200,9 +189,9 @@ async def build_tokens(page: Page) -> None:
             await tokens.reload()
 
         with head:
-            _new_button("New token", lambda: FormDialog(page, "New token", "Make token", fields, make, made))
+            button("New token", "add", lambda: FormDialog(page, "New token", "Make token", fields, make, made))
         text = "Connections that logged in with it are closed."
-        tokens.table.row_actions(lambda token: {"Revoke": partial(tokens.remove, "token", text, "Revoke")})
+        tokens.row_actions(lambda token: {"Revoke": partial(tokens.remove, "token", text, "Revoke")})
         await tokens.load()
 
 

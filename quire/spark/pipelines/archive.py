@@ -88,7 +88,6 @@ def archive(
 def run(
     spark: SparkSession, archive: Archive, place: Place, subscribe: str, follow: float | None, *, is_stream: bool
 ) -> None:
-    """Archive what is new; ``follow`` says how often to look, in seconds."""
     options = {} if subscribe == LEDGER else {"includeHeaders": "true"}
     with live(spark, "archiving"):
         if is_stream:

@@ -31,8 +31,6 @@ _HIDDEN = ("_", ".")
 
 
 class DataFile(NamedTuple):
-    """A file: its path as a URL, its size in bytes, when it was changed, in milliseconds since the epoch."""
-
     url: str
     size: int
     modified: int
@@ -54,7 +52,6 @@ class ArchiveDirectory:
         self.url: str = self._files.makeQualified(root).toUri().toString().rstrip("/")
 
     def files(self, below: str = "") -> list[DataFile]:
-        """All files but hidden ones, in a directory below this one too."""
         start = self._path(below)
         if not self._files.exists(start):
             return []
@@ -112,7 +109,6 @@ class ArchiveDirectory:
         return self._jvm.org.apache.hadoop.fs
 
     def _path(self, below: str) -> Any:
-        """The path of what is below, by its name as it is on disk."""
         root = self._of(self.url)
         return self._hadoop.Path(root, below) if below else root
 
@@ -132,8 +128,6 @@ _BATCH = "/batch="
 
 
 class ArchiveList:
-    """The list of an archive's files."""
-
     def __init__(self, directory: ArchiveDirectory) -> None:
         self._directory = directory
 
@@ -149,11 +143,9 @@ class ArchiveList:
             self.publish(lambda entries: entries)
 
     def entries(self) -> list[DataFile]:
-        """The files of the archive."""
         return [self._here(file) for file in self._read(self._numbers()[-1])]
 
     def publish(self, change: Callable[[list[DataFile]], list[DataFile]]) -> None:
-        """Replace the list."""
         numbers = self._numbers()
         self._write(numbers[-1] + 1, change(self.entries()))
         for old in numbers[: 1 - _KEPT]:
@@ -225,11 +217,9 @@ class Layout:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns in the directories."""
         return [column.removeprefix(HEADER) for column in self.columns]
 
     def divided(self, rows: DataFrame) -> DataFrame:
-        """The rows with all columns that files are divided by."""
         for column, name in zip(self.columns, self.names, strict=True):
             if column in rows.columns and column != "batch":
                 if isinstance(rows.schema[column].dataType, StringType):
@@ -264,7 +254,6 @@ class Layout:
 
 
 def _sizes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """How many rows the beginning of a task has, and how large they are in a file."""
     count = size = looked = 0
     for batch in batches:
         # The others are read and left alone: a writer that is not read to its end has a broken pipe.
@@ -408,7 +397,6 @@ class Compaction:
         return int(self._below(file).partition("/")[0].removeprefix("batch="))
 
     def _folder_of(self, file: DataFile) -> str:
-        """The directories between the batch and the file, as they are on disk."""
         return "/".join(self._below(file).split("/")[1:-1])
 
     def _below(self, file: DataFile) -> str:
@@ -503,7 +491,6 @@ class Archive:
         self.written += counted.get["rows"]
 
     def compact(self) -> None:
-        """Merge the small files of closed days."""
         self._begin()
         compaction = Compaction(self._spark, self._files, self._layout, self._clock)
         compaction.run()

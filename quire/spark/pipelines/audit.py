@@ -1,13 +1,14 @@
 """The pipeline ``audit``: checks by the delivery ledger that every message was delivered, in order, once.
 
-Histories become counts by destination and by window, and the slowest consumers. In an audit that goes on, each batch of
-the ledger becomes histories of its own, which the report adds up; one alert for each fault is sent with the batch that
-shows it.
+Histories become counts by destination and by window, and the slowest consumers; ``compared`` says what that proves. In
+an audit that goes on, each batch of the ledger becomes histories of its own, which the report adds up; one alert for
+each fault is sent with the batch that shows it.
 """
 
 from collections import OrderedDict
-from collections.abc import Collection
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,46 +19,288 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import Row as SparkRow
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+from rich.text import Text
 
 from quire.clock import SystemClock
 from quire.destination import written
 from quire.errors import InvalidArgument
 from quire.spark.pipelines import ledger
-from quire.spark.pipelines.audit_report import AuditReport, Expectations, Row, Verdict, compared, print_report
 from quire.spark.pipelines.command import (
     PipelineCommand,
-    console,
     duration,
     live,
     output_option,
     pairs,
     place_options,
-    print_json,
     report_option,
     run_alone,
+    show,
     spark_options,
     start_session,
     wait_for,
 )
-from quire.spark.pipelines.files import plain_rows, read_or_none, start_batches, time_text
-from quire.spark.pipelines.histories import SCHEMA, histories, merged
-from quire.spark.pipelines.judgement import (
+from quire.spark.pipelines.files import Table, plain_rows, print_table, read_or_none, start_batches, time_text
+from quire.spark.pipelines.histories import (
     COUNTS,
     LATENCIES,
+    PERCENTILES,
+    SCHEMA,
     Remaining,
     consumers,
     deliveries,
     disordered,
+    histories,
     is_again_flagged,
     is_again_unflagged,
     is_to_be_ordered,
     judged,
+    merged,
     received,
     subscribed,
     sums,
 )
 from quire.spark.pipelines.ledger import MESSAGE, events
 from quire.spark.pipelines.place import LEDGER, Place
+
+Row = dict[str, Any]
+
+PROBLEMS = ("lost", "duplicated_flagged", "duplicated_unflagged", "out_of_order")
+"""The counts of what is not as it should be."""
+
+
+_NAMED = 10
+"""How many of the destinations that were left out a note names."""
+
+
+class Verdict(StrEnum):
+    """What an audit says in the end."""
+
+    OK = "ok"
+    """Every committed message was acknowledged, in order, and delivered once."""
+    NO_FAULT = "no fault"
+    """The broker did nothing wrong, as far as the ledger goes; but not every message was delivered, or some twice."""
+    NOT_OK = "not ok"
+    """Something is lost, came twice without the flag or after its end, or out of order; or nothing is proved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What an audit expects: the depths of destinations (``drained``: 0 for all others), and whether order counts.
+
+    ``subscriber`` is whose deliveries of topics and streams are judged; with ``destinations`` only these are.
+    """
+
+    depths: Mapping[str, int] = field(default_factory=dict)
+    drained: bool = False
+    any_order: bool = False
+    subscriber: str | None = None
+    destinations: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """What an audit found: counts and latencies, as lists of percentiles in milliseconds or None.
+
+    ``windows`` has them for each ``destination`` and ``start``; ``final`` says whether one is over. ``consumers``
+    begins with the slowest; ``window`` is the length of a window in seconds. ``late`` events came later than the delay
+    allows; they are judged all the same.
+    """
+
+    total: Row
+    destinations: list[Row]
+    windows: list[Row]
+    consumers: list[Row]
+    late: int = 0
+    reasons: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    any_order: bool = False
+    window: float = 60.0
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.reasons:
+            return Verdict.NOT_OK
+        return Verdict.NO_FAULT if self._exceptions() else Verdict.OK
+
+    @property
+    def sentence(self) -> str:
+        match self.verdict:
+            case Verdict.NOT_OK:
+                found = [*self._faults(), *self._exceptions()]
+                return f"NOT OK: {', '.join(found) if self._faults() else 'nothing is proved'}"
+            case Verdict.NO_FAULT:
+                return f"NO FAULT, but not all were delivered once: {', '.join(self._exceptions())}"
+            case Verdict.OK:
+                return f"OK: {self.total['committed']} delivered,{'' if self.any_order else ' in order,'} once"
+
+    @property
+    def faults(self) -> list[str]:
+        return [name for name in PROBLEMS if not (name == "out_of_order" and self.any_order)]
+
+    @property
+    def bad_windows(self) -> list[Row]:
+        return [row for row in self.windows if any([row[name] for name in self.faults])]
+
+    def _faults(self) -> list[str]:
+        return [f"{self.total[name]} {_FAULTS[name]}" for name in self.faults if self.total[name]]
+
+    def _exceptions(self) -> list[str]:
+        return [f"{self.total[name]} {text}" for name, text in _EXCEPTIONS.items() if self.total[name]]
+
+
+_FAULTS = {
+    "lost": "lost",
+    "duplicated_unflagged": "delivered again without the flag",
+    "duplicated_flagged": "delivered again after the acknowledgement",
+    "out_of_order": "out of order",
+}
+"""What is a fault, in words."""
+
+_EXCEPTIONS = {
+    "redelivered": "redelivered",
+    "dead_lettered": "dead-lettered",
+    "expired": "expired",
+    "removed": "removed",
+    "open": "open",
+}
+"""What is no fault, and yet not a message that was delivered once."""
+
+
+def compared(
+    total: Row, destinations: Sequence[Row], windows: list[Row], consumers: list[Row], late: int, wanted: Expectations,
+    left_out: Sequence[str] = (),
+) -> AuditReport:  # fmt: skip
+    """The report: what was counted, compared with what is expected; ``left_out`` names what was not counted."""
+    rows, notes, reasons = list[Row](), list[str](), list[str]()
+    for row in destinations:
+        depth = wanted.depths.get(row["destination"], 0 if wanted.drained else None)
+        compared = row if depth is None else _with_depth(row, depth, notes)
+        rows.append(compared)
+        reasons += _reasons(compared, compared["lost"] - row["lost"], wanted)
+    sums = {name: sum(row[name] for row in rows) for name in ("open", "lost")}
+    unknown = {*wanted.depths, *wanted.destinations} - {*left_out, *[row["destination"] for row in rows]}
+    notes += [f"the ledger has no events of {name}" for name in sorted(unknown)]
+    if not any(row["committed"] for row in rows):
+        reasons.append("the ledger has no committed messages: nothing is proved")
+    for row in rows:
+        notes += _notes(row)
+    if left_out:
+        names = ", ".join([*left_out[:_NAMED], *(["..."] if len(left_out) > _NAMED else [])])
+        who = wanted.subscriber or "the subscriber"
+        notes.append(f"{who} received nothing of {names}: not audited; --destination NAME audits what it should read")
+    if late:
+        notes.append(f"{late} events arrived later than the delay allows; the audit includes them")
+    return AuditReport(total | sums, rows, windows, consumers, late, reasons, notes, wanted.any_order)
+
+
+def _with_depth(row: Row, depth: int, notes: list[str]) -> Row:
+    """A destination's counts when it is known how many messages it still has: how many are lost, but not which.
+
+    What precedes all that a subscriber received stays open: it may have subscribed later.
+    """
+    waiting = row["open"] - row["before"]
+    if depth > waiting:
+        notes.append(
+            f"{row['destination']} has {depth - waiting} more messages than are open in the ledger, which may have "
+            "begun later"
+        )
+    missing = max(waiting - depth, 0)
+    return row | {"open": row["open"] - missing, "lost": row["lost"] + missing, "depth": depth}
+
+
+def _reasons(row: Row, missing: int, wanted: Expectations) -> list[str]:
+    """What is wrong with a destination; ``missing`` of its lost messages are in excess of its depth."""
+    depth = row.get("depth")
+    option = f"--depth {depth}" if row["destination"] in wanted.depths else "--drained"
+    found = [
+        (row["lost"] - missing, "lost: committed, without an end, and not in the destination"),
+        (missing, f"lost: committed, without an end, and more than the {depth} that are left according to {option}"),
+        (row["duplicated_unflagged"], "delivered again without the redelivered flag"),
+        (row["duplicated_flagged"], "delivered again after their acknowledgement, with the redelivered flag"),
+        (0 if wanted.any_order else row["out_of_order"], "delivered out of order"),
+    ]
+    return [f"{row['destination']}: {count} {text}" for count, text in found if count]
+
+
+def _notes(row: Row) -> list[str]:
+    found = [
+        (max(row["sent"] - row["committed"], 0), "sent but not committed: the broker confirmed none of them"),
+        (row["earlier"], "older than the ledger: the audit does not check their ends"),
+        (
+            0 if "depth" in row else row["open"] - row["before"],
+            "open; with --depth, --drained or --browse the audit tells whether they are lost",
+        ),
+        (row["before"], "open, sent before all that the subscriber received: lost, or older than its subscription"),
+        (row["redelivered"], "deliveries with the redelivered flag: a consumer may have received the message before"),
+        (row["dead_lettered"], "dead-lettered"),
+        (row["expired"], "expired"),
+        (row["removed"], "removed by an operator or by retention"),
+    ]
+    return [f"{row['destination']}: {count} {text}" for count, text in found if count]
+
+
+_PRINTED = 20
+_STYLES = {Verdict.OK: "bold green", Verdict.NO_FAULT: "bold yellow", Verdict.NOT_OK: "bold red"}
+_HEADINGS = [name.replace("_", " ") for name in COUNTS]
+_PERCENTILES = [f"p{round(share * 100)}" if share < 1 else "max" for share in PERCENTILES]
+
+
+def print_report(report: AuditReport, console: Console) -> None:
+    print_table(console, "Messages", _side_by_side(report))
+    print_table(console, "Latency (ms)", latency_table(report))
+    print_table(console, "Slowest consumers (ms)", consumer_table(report))
+    if bad := report.bad_windows:
+        title = f"Windows with problems: {len(bad)} of {len(report.windows)}"
+        print_table(console, title, window_table(bad[:_PRINTED], COUNTS[-4:]))
+    for note in report.notes:
+        console.print(Text(f"note: {note}", style="dim"))
+    for reason in report.reasons:
+        console.print(Text(f"- {reason}", style="red"))
+    console.print(Text(report.sentence, style=_STYLES[report.verdict]))
+
+
+def message_table(report: AuditReport) -> Table:
+    rows = [*report.destinations, report.total | {"destination": "all"}]
+    return Table(["destination", *_HEADINGS], [[row["destination"], *_counts(row)] for row in rows])
+
+
+def latency_table(report: AuditReport) -> Table:
+    rows = [
+        [row["destination"], text, *row[name]]
+        for row in report.destinations
+        for name, text in LATENCIES.items()
+        if row[name] is not None
+    ]
+    return Table(["destination", "latency", *_PERCENTILES], rows)
+
+
+def consumer_table(report: AuditReport) -> Table:
+    rows = [[row["destination"], row["consumer"], row["acknowledged"], *row["handled"]] for row in report.consumers]
+    return Table(["destination", "consumer", "acknowledged", *_PERCENTILES], rows)
+
+
+def window_table(rows: Sequence[Row], names: Sequence[str] = COUNTS) -> Table:
+    headings = ["window", "destination", *[name.replace("_", " ") for name in names]]
+    return Table(headings, [[_when(row), row["destination"], *[row[name] for name in names]] for row in rows])
+
+
+def _side_by_side(report: AuditReport) -> Table:
+    """One column per destination: there are more counts than fit beside each other."""
+    columns = message_table(report).rows[:-1][:_PRINTED]
+    if len(report.destinations) > 1:
+        columns = [*columns, message_table(report).rows[-1]]
+    headings, *rows = [list(row) for row in zip(["", *_HEADINGS], *columns, strict=True)]
+    return Table([str(heading) for heading in headings], rows)
+
+
+def _counts(row: Row) -> list[int]:
+    return [row[name] for name in COUNTS]
+
+
+def _when(row: Row) -> str:
+    return time_text(row["start"]) + ("" if row["final"] else " (not complete)")
+
 
 CONSUMERS = 100_000
 """Of how many consumers the highest sequence is known; those whose last delivery is the oldest are forgotten."""
@@ -67,8 +310,6 @@ _CONSUMER = (*_LANE, "consumer")
 
 
 class Span(NamedTuple):
-    """Which messages of a destination's partition are in a batch: the lowest and the highest sequence."""
-
     destination: str
     partition: int
     low: int
@@ -117,7 +358,6 @@ class Alerts:
         return spark.read.schema(SCHEMA).parquet(*paths)
 
     def _begin(self, spark: SparkSession, number: int) -> dict[int, list[Span]]:
-        """What the batches before this one have."""
         found: dict[int, list[Span]] = {}
         if number:
             before = spark.read.schema(f"{SCHEMA}, batch int").parquet(f"{self._work}/histories")
@@ -128,7 +368,6 @@ class Alerts:
         return found
 
     def _earlier(self, spark: SparkSession, batch: DataFrame, number: int) -> DataFrame:
-        """What earlier batches have of a batch's messages."""
         assert self._spans is not None
         is_begun = F.col("committed_at").isNull()
         rows = batch.groupBy(*_LANE, is_begun.alias("begun")).agg(_low(), _high()).collect()
@@ -146,7 +385,6 @@ class Alerts:
         return earlier.join(batch.where(is_begun).select(*MESSAGE), list(MESSAGE), "leftsemi")
 
     def _judged(self, spark: SparkSession, new: DataFrame) -> DataFrame:
-        """Deliveries, and whether each is out of order."""
         before = (
             Window.partitionBy(*_CONSUMER)
             .orderBy("time", "position", "sequence")
@@ -160,7 +398,7 @@ class Alerts:
         return judged.withColumn("out_of_order", F.col("ordered") & is_late & F.lit(not self._any_order))
 
     def _write(self, spark: SparkSession, new: DataFrame, number: int) -> None:
-        faults = F.array_compact(F.array(*[F.when(F.col(name), name.replace("_", "-")) for name in _FAULTS]))
+        faults = F.array_compact(F.array(*[F.when(F.col(name), name.replace("_", "-")) for name in _ALERTED]))
         rows = new.withColumn("fault", F.explode(faults)).orderBy("position", "sequence")
         if rows.isEmpty():
             return
@@ -175,7 +413,6 @@ class Alerts:
         return str(row.id)
 
     def _note(self, new: DataFrame) -> None:
-        """Remember what each consumer had last."""
         last = new.groupBy(*_CONSUMER).agg(F.max("sequence").alias("highest"), F.max("time").alias("time"))
         for row in last.orderBy(F.col("time").desc()).limit(CONSUMERS).collect()[::-1]:
             key = (row.destination, row.partition, row.consumer)
@@ -187,11 +424,10 @@ class Alerts:
 _MARKS: dict[str, Any] = {
     "ordered": is_to_be_ordered, "duplicated_flagged": is_again_flagged, "duplicated_unflagged": is_again_unflagged,
 }  # fmt: skip
-_FAULTS = ("duplicated_flagged", "duplicated_unflagged", "out_of_order")
+_ALERTED = ("duplicated_flagged", "duplicated_unflagged", "out_of_order")
 
 
 def _first() -> Column:
-    """The first delivery of a batch of histories: its position."""
     return F.min(F.get("dispatches", F.lit(0))["position"])
 
 
@@ -251,7 +487,6 @@ def start_audit(
 
 
 def taken_in(spark: SparkSession, work: str) -> tuple[DataFrame, Seen]:
-    """The histories of all messages in an audit's directory, one row per message, and what it has seen."""
     batches = read_or_none(spark, f"{work}/seen")
     if batches is None:
         return histories(ledger.events(spark.createDataFrame([], ledger.SCHEMA))), Seen(0, 0, None)
@@ -332,8 +567,6 @@ def _subscribed(histories: DataFrame, named: Collection[str]) -> tuple[DataFrame
 
 
 class _Counted(NamedTuple):
-    """The counts of all messages, of each destination, and of each of its windows, the latest first."""
-
     total: Row
     destinations: list[Row]
     windows: list[Row]
@@ -363,6 +596,39 @@ _NOTHING: Row = dict.fromkeys((*COUNTS, "before"), 0) | dict.fromkeys(LATENCIES)
 def _window(row: Row, window: float, watermark: int | None) -> Row:
     final = watermark is None or row["start"] + window * 1000 <= watermark
     return row | {"final": final}
+
+
+LISTED_WINDOWS = 100
+_COLOURS = {Verdict.OK: "good", Verdict.NO_FAULT: "mixed", Verdict.NOT_OK: "bad"}
+_DONE = ("committed", "acknowledged", "redelivered", "dead_lettered", "expired", "removed", "open")
+
+
+def audit_page(report: AuditReport, subtitle: str) -> str:
+    from quire.spark.pipelines.pages import rendered
+
+    return rendered(
+        "audit.html",
+        subtitle=subtitle,
+        report=report,
+        colour=_COLOURS[report.verdict],
+        done=_sums_over_time(report, _DONE),
+        wrong=_sums_over_time(report, report.faults),
+        messages=message_table(report),
+        latencies=latency_table(report),
+        consumers=consumer_table(report),
+        windows=window_table(report.bad_windows[:LISTED_WINDOWS]),
+    )
+
+
+def _sums_over_time(report: AuditReport, names: Sequence[str]) -> object:
+    from quire.spark.pipelines.pages import over_time
+
+    starts = sorted({row["start"] for row in report.windows})
+    sums = {name: dict.fromkeys(starts, 0) for name in names}
+    for row in report.windows:
+        for name in names:
+            sums[name][row["start"]] += row[name]
+    return over_time({name.replace("_", " "): points for name, points in sums.items()}, report.window)
 
 
 EXIT_CODES = {Verdict.OK: 0, Verdict.NOT_OK: 1, Verdict.NO_FAULT: 6}
@@ -451,14 +717,7 @@ def audit(
     there = tuple(str(written(name)) for name in browse)
     how = AuditOptions(wanted, window, there, work, follow, delay, alert_to and str(written(alert_to)))
     found = run(start_session("audit", cores, memory), place, how)
-    if page:
-        from quire.spark.pipelines.pages import audit_page
-
-        page.write_text(audit_page(found, f"{place}, {time_text(SystemClock().now_ms())} UTC"), encoding="utf-8")
-    if output == "json":
-        print_json({"verdict": found.verdict, **asdict(found)})
-    else:
-        print_report(found, console())
+    show(found, output, print_report, place, page, audit_page, verdict=found.verdict)
     context.exit(EXIT_CODES[found.verdict])
 
 
@@ -486,7 +745,6 @@ def _remaining(spark: SparkSession, place: Place, names: tuple[str, ...]) -> Rem
 
 
 def _taken_in(spark: SparkSession, place: Place, options: AuditOptions, work: str) -> tuple[DataFrame, Seen]:
-    """The histories of a ledger that is read as a stream, after the next part of it."""
     wanted, alerts = options.wanted, None
     if options.alert_to is not None:
         target = place.target() | {"destination": options.alert_to}

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, TypeVar
@@ -25,7 +26,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from quire.client.remote import remote_error
+from quire.clock import SystemClock
 from quire.errors import ERRORS, InvalidArgument, QuireError, SparkEnded
+from quire.spark.pipelines.files import time_text
 from quire.spark.pipelines.place import DEFAULT_URL, Place
 from quire.spark.sessions import register, session
 from quire.units import parse_duration, parse_size
@@ -205,7 +208,6 @@ _place_options = (
 
 
 def spark_options(command: Command) -> Command:
-    """The options of Spark on this machine; ``spark-submit`` has its own."""
     return _cores(_memory(command))
 
 
@@ -227,7 +229,6 @@ def place_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
-    """Options as ``NAME=VALUE``."""
     found = {}
     for text in texts:
         name, mark, value = text.rpartition("=") if option == "--depth" else text.partition("=")
@@ -261,13 +262,27 @@ def wait_for(query: StreamingQuery) -> None:
         query.stop()
 
 
+def print_json(result: Mapping[str, object]) -> None:
+    click.echo(json.dumps(result, ensure_ascii=False, default=str))
+
+
 def console() -> Console:
     """Where results are printed; as wide as they need unless it is a terminal."""
     return Console() if sys.stdout.isatty() else Console(width=200)
 
 
-def print_json(result: Mapping[str, object]) -> None:
-    click.echo(json.dumps(result, ensure_ascii=False, default=str))
+def show(
+    found: Any, output: str, print_report: Callable[[Any, Console], None], place: Place, page: Path | None,
+    as_page: Callable[[Any, str], str], **more: object,
+) -> None:  # fmt: skip
+    """Show what was found, a dataclass, in the format that was asked for, and on a page if that was."""
+    if page:
+        made = time_text(SystemClock().now_ms())
+        page.write_text(as_page(found, f"{place}, {made} UTC"), encoding="utf-8")
+    if output == "json":
+        print_json({**more, **asdict(found)})
+    else:
+        print_report(found, console())
 
 
 def run_alone(command: click.Command) -> None:

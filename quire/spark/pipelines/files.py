@@ -45,15 +45,12 @@ def plain_rows(rows: DataFrame) -> list[dict[str, Any]]:
 def start_batches(
     rows: DataFrame, write: Callable[[DataFrame, int], None], checkpoint: str, every: float | None
 ) -> StreamingQuery:
-    """Start a query that writes each batch; every so many seconds, or with None until all rows are written."""
     trigger = {"availableNow": True} if every is None else {"processingTime": f"{every} seconds"}
     writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     return writer.trigger(**trigger).start()
 
 
 class Table(NamedTuple):
-    """The headings of the columns, and the rows: in the terminal and on pages."""
-
     headings: Sequence[str]
     rows: Sequence[Sequence[object]]
 
@@ -77,10 +74,8 @@ def print_table(console: "Console", title: str, table: Table) -> None:
 
 
 def printable(text: str) -> str:
-    """A text with escapes for its control characters."""
     return "".join([char if char.isprintable() else ascii(char)[1:-1] for char in text])
 
 
 def time_text(millis: int) -> str:
-    """A time in milliseconds since the epoch as people read it, in UTC."""
     return datetime.fromtimestamp(millis // 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

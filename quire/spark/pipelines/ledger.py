@@ -85,7 +85,6 @@ _WORDS: dict[int, str] = {event: event.word for event in LedgerEvent}
 
 
 def unpack(blocks: DataFrame) -> DataFrame:
-    """The rows of the blocks, which are messages of the stream ``$quire.ledger``, in batch and in streaming."""
     return blocks.select(F.col("offset"), F.col("value")).mapInArrow(unpacked_batches, EVENT_SCHEMA)
 
 
@@ -114,7 +113,6 @@ class _Rows:
         self._shared: list[tuple[str, str, int, str | None, str | None, int]] = []
 
     def add(self, position: int, runs: list[Run]) -> None:
-        """Add the runs of a block, whose first row has this position."""
         begun = len(self.sequences)
         for run in runs:
             if run.event == LedgerEvent.COMMIT:

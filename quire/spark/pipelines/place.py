@@ -52,7 +52,6 @@ class Place:
         return _rows(spark.read.format("quire").options(**self._options(subscribe, options)).load(), subscribe)
 
     def read_stream(self, spark: SparkSession, subscribe: str = "", **options: str) -> DataFrame:
-        """Read the messages that are there, and those that come."""
         if self.parquet:
             if is_there(spark, f"{self.parquet.rstrip('/')}/{COMPACTED}"):
                 text = "is an archive that was compacted, whose files a streaming read may read twice"
@@ -65,12 +64,10 @@ class Place:
         return _rows(spark.readStream.format("quire").options(**given).load(), subscribe)
 
     def target(self) -> dict[str, str]:
-        """The options of a sink that writes to the broker."""
         assert self.url is not None
         return {"broker.url": self.url, **self.login}
 
     def destinations(self) -> list[str]:
-        """The destinations of the broker or the store, as ``queue://orders``."""
         with Source(self._all()).lanes() as lanes:
             found = [stored for stored in lanes.destinations if stored.kind in list(DestinationKind)]
             return [str(Destination(DestinationKind(stored.kind), stored.name)) for stored in found]

@@ -76,7 +76,6 @@ def replay(
 
 
 def send(spark: SparkSession, plan: Plan, work: str, broker: dict[str, str]) -> None:
-    """Send what a plan says, or the rest of it, to a broker, by the options of the data source."""
     with live(spark, f"sending {plan.messages} messages"):
         wait_for_last(start(batches(spark, work), plan, work, "quire", broker), plan)
 
@@ -100,7 +99,6 @@ def wait_for_last(query: StreamingQuery, plan: Plan) -> None:
 def _plan(
     spark: SparkSession, place: Place, names: str, where: str | None, to: str | None, rate: int, work: str
 ) -> Plan:
-    """The plan in the directory, or a new one."""
     if found := settled(spark, work):
         click.echo(f"continuing the replay in {work}; its messages were copied when it began", err=True)
         return found

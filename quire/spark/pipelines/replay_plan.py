@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyarrow import dataset, fs
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from quire.errors import InvalidArgument
 from quire.spark.batch_reader import CAUSE, ORIGIN
 from quire.spark.pipelines.files import LARGE_ROWS, read_or_none
-from quire.spark.pipelines.letters import headers_of, origin
 
 SCHEMA = "destination string, partition int, value binary, key string, priority int, headers map<string,string>"
 """The columns of what is sent."""
@@ -35,6 +35,18 @@ class Plan(NamedTuple):
     chunks: int
     messages: int
     rate: int
+
+
+def headers_of(messages: DataFrame) -> Column:
+    if "headers" not in messages.columns:
+        text = "the messages have no column headers: read or archive them with includeHeaders=true"
+        raise InvalidArgument(text, columns=messages.columns)
+    return F.coalesce("headers", F.create_map().cast("map<string,string>"))
+
+
+def origin(headers: Column) -> Column:
+    """Where a dead letter was, as ``queue://orders``; null for other messages."""
+    return F.regexp_replace(F.try_element_at(headers, F.lit(ORIGIN)), "^/(queue|topic|stream)/", "$1://")
 
 
 def outgoing(messages: DataFrame, to: str | None = None) -> DataFrame:
@@ -79,7 +91,6 @@ def settle(spark: SparkSession, messages: DataFrame, work: str, id: str, rate: i
 
 
 def settled(spark: SparkSession, work: str) -> Plan | None:
-    """The plan in a replay's directory; None if there is none."""
     found = read_or_none(spark, f"{work}/plan")
     row = None if found is None else found.first()
     return None if row is None else Plan(**row.asDict())

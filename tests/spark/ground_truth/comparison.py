@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from quire.spark.pipelines.audit import report
-from quire.spark.pipelines.audit_report import Expectations
+from quire.spark.pipelines.audit import Expectations, report
 from quire.spark.pipelines.histories import histories
 from quire.spark.pipelines.ledger import events
 from tests.spark.ground_truth.acts import SUBSCRIBERS

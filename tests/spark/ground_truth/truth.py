@@ -15,7 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from quire.spark.pipelines.judgement import COUNTS
+from quire.spark.pipelines.histories import COUNTS
 
 
 class Bounds(NamedTuple):

@@ -63,7 +63,7 @@ def cookie(value: object) -> str:
 def test_preferences_are_read_from_the_cookie() -> None:
     given = {"theme": "dark", "columns": {"queues": ["name", "depth"]}, "rows": 100}
     read = read_preferences(cookie(given))
-    assert (read.theme, read.columns, read.rows, read.dark) == ("dark", {"queues": ["name", "depth"]}, 100, True)
+    assert (read.theme, read.columns, read.rows) == ("dark", {"queues": ["name", "depth"]}, 100)
 
 
 @pytest.mark.parametrize(

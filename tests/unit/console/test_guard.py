@@ -172,8 +172,8 @@ def test_a_broker_without_users_is_shown_under_the_console_s_own_names_only(host
     async def scenario() -> int:
         api = BrokerApi("http://broker:8161", FakeBroker())
         guard = Guard(
-            Response(), {api.key: api}, Sessions(ManualClock(), lambda _: None), Access(), pages=["/"], static=(),
-            clients=lambda: 0, host="0.0.0.0", allow_open=True, names="console.example",
+            app=Response(), brokers={api.key: api}, sessions=Sessions(ManualClock(), lambda _: None), access=Access(),
+            pages=["/"], static=(), clients=lambda: 0, host="0.0.0.0", allow_open=True, names="console.example",
         )  # fmt: skip
         async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url=f"http://{host}") as browser:
             return (await browser.get("/")).status_code
@@ -254,8 +254,9 @@ def test_without_users_a_console_that_others_reach_shows_nothing() -> None:
 
         for allow_open, expected in ((False, 403), (True, 200)):
             guard = Guard(
-                page, rig.console.brokers, rig.console.sessions, rig.console.access, pages=["/"], static=(),
-                clients=lambda: 0, host="0.0.0.0", allow_open=allow_open, names="console.example",
+                app=page, brokers=rig.console.brokers, sessions=rig.console.sessions, access=rig.console.access,
+                pages=["/"], static=(), clients=lambda: 0, host="0.0.0.0", allow_open=allow_open,
+                names="console.example",
             )  # fmt: skip
             transport = httpx.ASGITransport(guard)
             async with httpx.AsyncClient(transport=transport, base_url="http://console.example") as others:

@@ -17,10 +17,12 @@ QUERIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize(
+    "path", [*[path + QUERIES.get(path, "") for path in PAGES], "/messages?kind=stream&name=clicks&of=0", "/policies"]
+)
 def test_each_page_is_built(path: str) -> None:
     async def scenario(rig: Rig) -> None:
-        await rig.user.open(path + QUERIES.get(path, ""))
+        await rig.user.open(path)
         await rig.user.should_not_see("This cannot be shown")
 
     with_rig(scenario)

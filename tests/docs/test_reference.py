@@ -1,39 +1,34 @@
 """The reference pages are what the code says."""
 
-from pathlib import Path
-
 import click
 import pytest
 
 from quire.cli.main import main
-from quire.cli.reference import pages
 from quire.errors import ERRORS
 from quire.settings import KEYS
+from tests.docs.reference import PAGES, current, written
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
-
-@pytest.mark.parametrize("name", list(pages()))
+@pytest.mark.parametrize("name", PAGES)
 def test_page_is_current(name: str) -> None:
-    current = (REFERENCE / name).read_text(encoding="utf-8")
-    assert current == pages()[name], "run `python -m quire.cli.reference`"
+    assert current(name) == written(name), "run `python -m tests.docs.reference`"
 
 
 def test_every_setting_has_its_line() -> None:
-    page = pages()["settings.md"]
+    page = current("settings.md")
     for key in KEYS.values():
         assert f"| {key.kind.allowed} | {key.text} |" in page
 
 
 def test_every_error_has_its_section() -> None:
-    page = pages()["errors.md"]
+    page = current("errors.md")
     for code, entry in ERRORS.items():
         assert f"\n## {code}\n" in page
         assert entry.advice in page
 
 
 def test_every_verb_has_its_section_and_a_help_text() -> None:
-    page = pages()["cli.md"]
+    page = current("cli.md")
     context = click.Context(main)
     for name in main.list_commands(context):
         command = main.get_command(context, name)
