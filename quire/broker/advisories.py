@@ -13,7 +13,7 @@ import msgspec
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.destinations import Destinations
-from quire.broker.topics.topic_subscription import TopicSubscription
+from quire.broker.topics.topic import TopicSubscription
 from quire.destination import ADVISORIES, Destination, DestinationKind
 from quire.destination_pattern import Pattern
 from quire.message import PROPERTY_TYPES, Message, header_lines

@@ -396,7 +396,7 @@ class Destinations:
         topic.is_deleted = True
         self.version += 1
         for durable in list(topic.durables):
-            durable.registry.drop(durable)
+            durable.drop()
         core.charge_stored(-topic.bytes)
         core.forget(topic)
         core.set_mark(topic.key, None)
@@ -411,7 +411,7 @@ class Destinations:
         self.partitions -= len(stream.partitions)
         self.version += 1
         for group in list(stream.groups.values()):
-            group.registry.drop(group)
+            group.drop()
         core.charge_stored(-stream.stored_bytes)
         stream.forget_marks()
         for partition in stream.partitions:

@@ -8,9 +8,8 @@ import msgspec
 
 from quire.broker.core.subscription import AckMode
 from quire.broker.routing.addresses import Address
+from quire.broker.streams.groups.group import RETRIES, MemberSubscription
 from quire.broker.streams.groups.group_definition import Order
-from quire.broker.streams.groups.group_partition import RETRIES
-from quire.broker.streams.groups.member import MemberSubscription
 from quire.broker.streams.groups.retries import LEVELS_MS, level_ms
 from quire.broker.streams.partition import Start
 from quire.destination import DestinationKind

@@ -20,10 +20,19 @@ from typing import Any, NamedTuple
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import AckMode
 from quire.broker.routing.addresses import Address
-from quire.broker.streams.groups.group import Group
+from quire.broker.streams.groups.group import (
+    ALL,
+    MAX_HELD,
+    NOTHING,
+    RETRIES,
+    RETRY_LANE,
+    TICK,
+    Group,
+    GroupMember,
+    Held,
+    MemberSubscription,
+)
 from quire.broker.streams.groups.group_definition import Order
-from quire.broker.streams.groups.group_partition import ALL, MAX_HELD, NOTHING, RETRIES, RETRY_LANE, Held
-from quire.broker.streams.groups.member import TICK, GroupMember, MemberSubscription
 from quire.broker.streams.partition import Start
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument, LimitExceeded, QuireError
@@ -205,7 +214,7 @@ class PullMember:
     @property
     def is_current(self) -> bool:
         """Whether it is still the group's member of its name."""
-        return self.member.group.is_there and self._is_member
+        return not self.member.group.is_removed and self._is_member
 
     @property
     def _is_member(self) -> bool:

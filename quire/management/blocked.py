@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from quire.broker.core.subscription import Source, Subscription
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.queue import Queue
-from quire.broker.topics.durable import DurableSubscription
+from quire.broker.topics.topic import DurableSubscription
 from quire.errors import StoreCorrupt
 from quire.resources import Blocked, Consumer, HeldProducer, Wait
 

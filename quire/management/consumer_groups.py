@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from quire.broker.queues.shared_lane import LaneSubscription
 from quire.broker.streams.groups import groups as groups_module
 from quire.broker.streams.groups.group import rebalance_settings
-from quire.broker.streams.groups.groups import PartitionChange, PartitionClone, note_progress
+from quire.broker.streams.groups.groups import PartitionChange, PartitionClone
 from quire.broker.streams.groups.rebalance import Candidate, MemberStatus, Strategy, assign
 from quire.broker.streams.partition import Start
 from quire.errors import InvalidArgument, UnknownConsumerGroup
@@ -38,8 +38,7 @@ from quire.resources import (
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.streams.groups.group import Group
-    from quire.broker.streams.groups.group_partition import GroupPartition
+    from quire.broker.streams.groups.group import Group, GroupPartition
     from quire.broker.streams.groups.retries import RetryQueue
 
 
@@ -208,11 +207,7 @@ class ConsumerGroupManagement:
     def progress(self, stream: str, name: str, offsets: Mapping[int, int]) -> GroupLag:
         """Store the progress of an external reader: by partition, the first offset that it has not finished."""
         broker = self._broker
-        return self.reader.lag(
-            note_progress(
-                broker.groups, broker.core.clock.now_ms(), broker.destinations.existing_stream(stream), name, offsets
-            )
-        )
+        return self.reader.lag(broker.groups.note_progress(broker.destinations.existing_stream(stream), name, offsets))
 
     def assign(self, stream: str, name: str, members: Sequence[Candidate], strategy: str | None = None) -> Assignment:
         """Preview the assignment if a group had these members only, by a strategy or the group's own."""
@@ -246,7 +241,7 @@ class ConsumerGroupManagement:
         return groups_module.skip(self._groups.existing(stream, name), partition, dry_run=dry_run)
 
     def clone(self, stream: str, name: str, to: str, *, dry_run: bool = False) -> list[PartitionClone]:
-        return groups_module.clone(self._groups.existing(stream, name), to, dry_run=dry_run)
+        return self._groups.clone(self._groups.existing(stream, name), to, dry_run=dry_run)
 
     def delete(self, stream: str, name: str, *, force: bool = False) -> GroupDeleted:
         """Delete a group, with everything it remembers. The messages stay in their stream."""

@@ -16,7 +16,7 @@ from quire.broker.queues.browsing import BrowsedMessage, described, entries, rea
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.queues.shared_lane import LaneSubscription
 from quire.broker.streams.lookup import Found, Lookup
-from quire.broker.topics.durable import DurableSubscription
+from quire.broker.topics.topic import DurableSubscription
 from quire.destination import Destination
 from quire.errors import (
     AccessRefused,

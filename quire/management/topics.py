@@ -5,8 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from quire.broker.routing.temporary import check_client_id
-from quire.broker.topics.durable import DurableSubscription
-from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT
+from quire.broker.topics.topic import MEMORY_LIMIT, PENDING_LIMIT, DurableSubscription
 from quire.destination import DestinationKind
 from quire.errors import DestinationExists
 from quire.management.blocked import blocked, consumers, held_producers
@@ -28,8 +27,7 @@ from quire.selectors import selector
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.core.subscription import Subscription
-    from quire.broker.topics.topic import Topic
-    from quire.broker.topics.topic_subscription import TopicSubscription
+    from quire.broker.topics.topic import Topic, TopicSubscription
 
 
 def topic_reader(broker: "Broker", sampler: Sampler) -> Reader[TopicStatus]:

@@ -34,8 +34,8 @@ from typing import Any, NamedTuple, Protocol
 from quire.broker.core.core import Target
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.routing.addresses import Address
+from quire.broker.streams.groups.group import NOTHING, Held
 from quire.broker.streams.groups.group_definition import Mode, Order
-from quire.broker.streams.groups.group_partition import NOTHING, Held
 from quire.broker.streams.partition import Start
 from quire.destination import Destination, DestinationKind
 from quire.errors import QuireError

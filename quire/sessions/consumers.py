@@ -21,16 +21,12 @@ from quire.broker.queues.queue import Queue
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.routing.temporary import TemporaryQueue, TemporaryTopic
 from quire.broker.routing.wildcard import WildcardSubscription
-from quire.broker.streams.groups.group import Group
+from quire.broker.streams.groups.group import Group, GroupMember, GroupPartition, MemberSubscription
 from quire.broker.streams.groups.group_definition import Mode
-from quire.broker.streams.groups.group_partition import GroupPartition
-from quire.broker.streams.groups.member import GroupMember, MemberSubscription
 from quire.broker.streams.groups.retries import RetryQueue
 from quire.broker.streams.partition import Start, StartKind
 from quire.broker.streams.stream import Stream, StreamBrowser
-from quire.broker.topics.durable import DurableSubscription
-from quire.broker.topics.topic import Topic
-from quire.broker.topics.topic_subscription import TopicSubscription
+from quire.broker.topics.topic import DurableSubscription, Topic, TopicSubscription
 from quire.broker.transactions.transaction import RolledBack
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern

@@ -12,8 +12,7 @@ from typing import Any, TypeVar, cast
 
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.dead_letter import DUPLICATE, is_dead_letter_queue
-from quire.broker.streams.groups.group_partition import GroupPartition
-from quire.broker.streams.groups.member import MemberGroup, MemberSubscription
+from quire.broker.streams.groups.group import Group, GroupPartition, MemberSubscription
 from quire.broker.streams.groups.retries import RetryQueue
 from quire.broker.transactions.transaction import Transaction
 from quire.errors import InvalidArgument, InvalidHeader, UnknownMessage
@@ -304,7 +303,7 @@ class Settling:
         return _by_part(list(covered))
 
     def _end_of(
-        self, group: MemberGroup, part: MemberSubscription, offset: int, how: Settlement,
+        self, group: Group, part: MemberSubscription, offset: int, how: Settlement,
         transaction: Transaction | None,
     ) -> Callable[[], Outcome]:  # fmt: skip
         """Look at a message that the member does not have; what it returns does what is to be done."""

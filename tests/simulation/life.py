@@ -317,7 +317,7 @@ STEPS = {
     "quire.broker.streams.groups.retries.STEP": 2,
     "quire.broker.streams.groups.retries.LINKS_AT_ONCE": 3,
     "quire.broker.streams.groups.groups.STEP": 3,
-    "quire.broker.streams.retention.STEP": 3,
+    "quire.broker.streams.stream.STEP": 3,
     "quire.cursors.ack_set.PAGE_RANGES": 3,
     "quire.cluster.virtual_connection.WINDOW": 3000,
     "quire.cluster.virtual_connection.CREDIT_STEP": 700,

@@ -15,14 +15,11 @@ from quire.broker.queues.lane import DispatchMark, QueueLane, QueuePart
 from quire.broker.queues.parking import MessageGroups
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.shared_lane import AckSetSettlement, LaneSubscription
-from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.group_partition import GroupPartition, KeyOrder
-from quire.broker.streams.groups.member import GroupMember, Leases, MemberSubscription
+from quire.broker.streams.groups.group import Group, GroupMember, GroupPartition, KeyOrder, Leases, MemberSubscription
 from quire.broker.streams.groups.rebalance import Coordinator
 from quire.broker.streams.groups.retries import RetryQueue
 from quire.broker.streams.partition import NOTHING_PINNED, Partition, PartitionPart, Pins
-from quire.broker.streams.retention import Retention
-from quire.broker.streams.stream import Stream
+from quire.broker.streams.stream import Retention, Stream
 from quire.broker.transactions.decisions import Xid
 from quire.broker.transactions.transaction import Transaction
 from quire.clock import WallClock
@@ -337,7 +334,7 @@ STREAMS.add("a lease ends early", GroupMember, "extend", first=34)(
 
 
 @STREAMS.add("of a member's leases only the first one ends", Leases, "_look_at", first=66)
-def _(right: Method, self: Leases[MemberSubscription], consumer: MemberSubscription, now: float) -> None:
+def _(right: Method, self: Leases, consumer: MemberSubscription, now: float) -> None:
     right(self, consumer, now)
     self.forget(consumer)
 

@@ -23,7 +23,7 @@ from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import ORIGIN
 from quire.broker.queues.browsing import read
 from quire.broker.queues.lane_dispatch import LaneDispatch
-from quire.broker.streams.groups.member import MemberSubscription
+from quire.broker.streams.groups.group import MemberSubscription
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.message import Message, escape
 from quire.store.base import Delivery
@@ -51,23 +51,14 @@ _ID = re.compile(r"ID:[0-9a-f]{8}-(\d{1,15})-(\d{1,15})", re.ASCII)
 
 
 class Found(NamedTuple):
-    """A message that was found.
-
-    Attributes:
-        partition: the number of its partition.
-        message: as it is stored; its ``sequence`` is its offset.
-    """
+    """A message that was found, and the number of its partition; the message's ``sequence`` is its offset."""
 
     partition: int
     message: Message
 
 
 class Lookup:
-    """Looks for messages of a stream.
-
-    Attributes:
-        damaged: partition and offset of the damaged records that searches came to and passed over.
-    """
+    """Looks for messages of a stream; ``damaged`` are the places of damaged records that it passed over."""
 
     def __init__(self, stream: "Stream") -> None:
         self.damaged: list[tuple[int, int]] = []
@@ -125,18 +116,13 @@ class Lookup:
 
         Args:
             since_ms: when the range begins, in milliseconds since the epoch.
-            until_ms: where it ends: the first time that is not in it.
+            until_ms: the first time that is not in it.
         """
         headers = (KEY, escape(self._stream.policy.partition_key_header.encode()))
         return self._in_time(since_ms, until_ms, lambda message: key in map(message.header, headers))
 
     def by_time(self, since_ms: int, until_ms: int) -> Iterator[list[Found]]:
-        """All messages of a time range, partition by partition: those that stand between the places of its two ends.
-
-        Args:
-            since_ms: when the range begins, in milliseconds since the epoch.
-            until_ms: where it ends: the first time that is not in it.
-        """
+        """All messages of a time range, partition by partition: those that stand between the places of its two ends."""
         return self._in_time(since_ms, until_ms, lambda message: True)
 
     def _in_time(self, since_ms: int, until_ms: int, wanted: Callable[[Message], bool]) -> Iterator[list[Found]]:
@@ -149,7 +135,6 @@ class Lookup:
     def _scan(
         self, partition: "Partition", first: int, until: int, wanted: Callable[[Message], bool]
     ) -> Iterator[list[Found]]:
-        """Read records from one offset to before another, a step after the other."""
         until = min(until, extent(self._store, partition.lane).end)
         while first < until:
             try:
@@ -201,8 +186,6 @@ class GroupState:
     """What became of a message in one group.
 
     Attributes:
-        group: the group's name.
-        state: what became of it.
         member: who has it, if leased.
         until: when the lease ends, in milliseconds since the epoch; if leased.
         attempts: how often it was given to a member, if it is leased or waiting; None while that is not stored.
@@ -223,11 +206,6 @@ class GroupState:
 
 
 def states_of(stream: "Stream", partition: int, offset: int) -> list[GroupState]:
-    """What became of a message in each group of its stream.
-
-    Raises:
-        StoreError: the store cannot be read.
-    """
     return [_state_in(group, partition, offset) for group in stream.groups.values()]
 
 
@@ -251,7 +229,6 @@ def _state_in(group: "Group", partition: int, offset: int) -> GroupState:
 
 
 def _leased(group: "Group", consumers: list[Subscription], sequence: int) -> GroupState | None:
-    """The state of a message that a member has in flight."""
     clock = group.core.clock
     for consumer in consumers:
         if message := consumer.in_flight.get(sequence):
@@ -263,7 +240,6 @@ def _leased(group: "Group", consumers: list[Subscription], sequence: int) -> Gro
 
 
 def _waiting(group: "Group", queue: "LaneDispatch", sequence: int) -> GroupState:
-    """The state of a message that came back."""
     delivery = _delivery(queue, sequence)
     if delivery is None:
         return GroupState(group.name, MessageState.WAITING)

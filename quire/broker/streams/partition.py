@@ -35,21 +35,14 @@ from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination
 from quire.errors import InvalidArgument, LimitExceeded
 from quire.message import Message
+from quire.settings import Policy
 from quire.store.base import LaneState, Link, Store, StoredDestination, StoreReader, walk_marks
 from quire.store.positions import extent, offset_at, set_back, set_back_key, time_from
 from quire.units import MAX_DIGITS, parse_duration, parse_time
 
 
 class PartitionPart:
-    """What concerns one partition in a commit.
-
-    Attributes:
-        owner: the partition.
-        appends: what was sent, in order.
-        transferred: those of them that another destination gives up in this commit.
-        removals: records that retention lets go.
-        listed: whether the broker knows that there is something here.
-    """
+    """What concerns one partition in a commit; ``transferred`` is what another destination gives up of the appends."""
 
     __slots__ = ("appends", "listed", "owner", "removals", "transferred")
 
@@ -70,47 +63,39 @@ MOST_SET_BACK = 16
 
 
 class PartitionedStream(Protocol):
-    """The stream of a partition.
-
-    Attributes:
-        core: the core.
-        destination: its address.
-        stored: as the store has it.
-        memory: its node of the memory tree.
-    """
+    """The stream, as its partitions and its groups see it: ``Stream`` knows them."""
 
     core: Core
     destination: Destination
     stored: StoredDestination
+    policy: Policy
     memory: MemoryUsage
+    partitions: list["Partition"]
+    pins: "Pins"
+    is_deleted: bool
 
     def committed(self, count: int) -> None:
         """Messages that were sent to it are stored."""
 
+    def finished(self, partition: int) -> None:
+        """A group has finished messages of a partition, or is gone."""
+
 
 class Subscriber(Protocol):
-    """A group's part of a partition.
-
-    Attributes:
-        finished: what it has finished, and all offsets that have no message.
-        locator: says where its messages are.
-    """
+    """A group's part of a partition, ``GroupPartition``. It has finished all offsets that have no message."""
 
     finished: AckSet
     locator: MessageLocator
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether its group is there after a restart."""
+    is_stored: bool
 
     def take_in(self, stored: list[Message]) -> None:
         """Take what was committed to the partition, in order."""
 
     def skip(self, first: int, last: int) -> None:
-        """Offsets that no message will ever have."""
+        """No message will ever have these offsets."""
 
     def records_gone(self, sequences: list[int]) -> None:
-        """Retention lets records go, none of which a member has in flight."""
+        """Retention removes records that no member has in flight."""
 
 
 class Partition:
@@ -121,15 +106,9 @@ class Partition:
         new: whether it is made now: then nothing is read.
 
     Attributes:
-        destination: its address.
         gone: the sequences that have no record: retention let them go, or their commit failed.
-        count: how many records there are; exact.
-        bytes: their sizes.
         head: the first sequence that has a record; 0 if there is none.
         announced: the highest sequence of those commits that are done.
-        ledger: where events of its messages are noted; None if the policy does not ask for it.
-        ordered_from: from which offset on timestamps ascend.
-        subscribers: the groups' parts of it.
     """
 
     def __init__(
@@ -156,7 +135,6 @@ class Partition:
         self.policy_changed()
 
     def policy_changed(self) -> None:
-        """Another policy applies from now on."""
         self.ledger = self.core.ledger.of(self.stream.destination, lane=self.index)
 
     def _read_gone(self) -> AckSet:
@@ -166,12 +144,10 @@ class Partition:
 
     @property
     def lanes(self) -> tuple[int, ...]:
-        """Its one lane."""
         return (self.lane,)
 
     @property
     def memory(self) -> MemoryUsage:
-        """The stream's node of the memory tree."""
         return self.stream.memory
 
     @property
@@ -188,7 +164,7 @@ class Partition:
     # A message comes in.
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message. It has its offset now, and is there for consumers when the open commit is done."""
+        """The message has its offset now, and is there for consumers when the open commit is done."""
         if content[self._stamp_at] != self._stamp:
             content = self._stamped(content)
         message = Message(self.next_sequence, content, 0, priority)
@@ -243,7 +219,6 @@ class Partition:
         """Messages of groups are about to be sent. Their order is that of the partition: there is nothing to do."""
 
     def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit."""
         part, self._open = self._open, PartitionPart(self)
         commit.parts[self] = part
         if part.appends or part.removals:
@@ -254,7 +229,6 @@ class Partition:
             commit.batch.marks[self._keys.page(page)] = value
 
     def committed(self, part: PartitionPart) -> None:
-        """A commit is done: what it brought goes to the groups."""
         appends, removals = part.appends, part.removals
         grown = sum([message.size for message in appends]) - sum([link.size for link in removals])
         self.count += len(appends) - len(removals)
@@ -272,7 +246,6 @@ class Partition:
                 subscriber.take_in(appends)
 
     def commit_failed(self, part: PartitionPart, restored: set[int]) -> None:
-        """A commit failed: what was sent in it is refused, the rest is put into the next commit."""
         if part.appends:  # no message ever has these sequences: no group is to wait for them
             first, last = part.appends[0].sequence, part.appends[-1].sequence
             self.gone.add_range(first, last)
@@ -285,13 +258,12 @@ class Partition:
         self.core.list_part(self._open)
 
     def write(self) -> None:
-        """Have the open commit write what has changed."""
         self.core.list_part(self._open)
 
     # Records go.
 
     def remove(self, links: list[Link]) -> None:
-        """Let records go, with the open commit; groups that had not finished them will not get them."""
+        """Remove records with the open commit; groups that had not finished them will not get them."""
         sequences = [link.sequence for link in links]
         self._open.removals += links
         self.gone.add_all(sequences)
@@ -323,7 +295,7 @@ NOTHING_PINNED = 1 << 62
 
 
 class Pin(msgspec.Struct, array_like=True, frozen=True):
-    """One pin: the mark ``stream/LANE/pin/NAME``, with the lane of the stream's first partition.
+    """The mark ``stream/LANE/pin/NAME``, with the lane of the stream's first partition.
 
     Attributes:
         offsets: the first offset that stays, by partition.
@@ -335,14 +307,7 @@ class Pin(msgspec.Struct, array_like=True, frozen=True):
 
 
 class PinsPart:
-    """What concerns the pins of one stream in a commit.
-
-    Attributes:
-        owner: the pins.
-        before: what the names had pinned that are set or released in it; None for nothing.
-        appends: none.
-        listed: whether the broker knows that there is something here.
-    """
+    """A stream's pins in a commit: what those names had pinned before that are set or released in it."""
 
     __slots__ = ("appends", "before", "listed", "owner")
 
@@ -354,14 +319,7 @@ class PinsPart:
 
 
 class Pins:
-    """The pins of one stream.
-
-    Args:
-        new: whether it is made now: then nothing is read.
-
-    Attributes:
-        by_name: all that have not ended, or not long ago.
-    """
+    """The pins of one stream that have not ended, or not long ago."""
 
     ledger = None
 
@@ -402,7 +360,6 @@ class Pins:
         return pin
 
     def release(self, name: str) -> bool:
-        """Take a pin away, with the open commit; whether there was one."""
         if name not in self.by_name:
             return False
         self._change(name, None)
@@ -422,13 +379,11 @@ class Pins:
         self._core.set_mark(self._prefix + name, None if pin is None else msgspec.msgpack.encode(pin))
 
     def expire(self) -> None:
-        """Take away the pins whose time is up."""
         now = self._core.wall.past_ms()
         for name in [name for name, pin in self.by_name.items() if pin.until <= now]:
             self._put(name, None)
 
     def clear(self) -> None:
-        """Take all away: the stream is deleted."""
         self._core.forget(self)
         self._open = PinsPart(self)
         for name in list(self.by_name):
@@ -445,7 +400,6 @@ class Pins:
     # Commits.
 
     def fill(self, commit: Commit) -> None:
-        """Hand over what the open commit stores; the marks are in its batch already."""
         commit.parts[self] = self._open
         self._open = PinsPart(self)
 
@@ -453,7 +407,6 @@ class Pins:
         """A commit is done: what was pinned before it is not any more."""
 
     def commit_failed(self, part: PinsPart, restored: Collection[int]) -> None:
-        """A commit failed: what it would have set or released is as it was before."""
         for name, before in part.before.items():
             if name in self._open.before:  # it was changed again meanwhile: if that fails too, this is what it was
                 self._open.before[name] = before
@@ -462,8 +415,6 @@ class Pins:
 
 
 class StartKind(StrEnum):
-    """What a start position goes by."""
-
     EARLIEST = "earliest"
     LATEST = "latest"
     LAST = "last"
@@ -477,7 +428,7 @@ class Start:
     """Where a consumer starts that was not here before.
 
     Attributes:
-        kind: what it goes by. ``latest`` is behind the last record, ``last`` before it.
+        kind: ``latest`` is behind the last record, ``last`` before it.
         value: with ``timestamp`` milliseconds since the epoch, with ``offset`` the offset, with ``ago`` so many
             milliseconds before now.
     """
@@ -487,11 +438,6 @@ class Start:
 
     @classmethod
     def parse(cls, text: str) -> "Start":
-        """Read a start position.
-
-        Raises:
-            InvalidArgument: it is none.
-        """
         name, equals, value = text.partition("=")
         if text in (StartKind.EARLIEST, StartKind.LATEST):
             return cls(StartKind(text))
@@ -540,9 +486,6 @@ class Start:
         """The first offset that is to be read of a lane.
 
         An offset before the first record or behind the end is moved there: one number is meant for all partitions.
-
-        Args:
-            now_ms: the time, in milliseconds since the epoch.
         """
         state = reader.lane_state(lane)
         earliest, end, *_ = extent(reader, lane)
@@ -571,11 +514,6 @@ def _is_number(text: str) -> bool:
 
 
 def _milliseconds(text: str) -> int:
-    """A time, in milliseconds since the epoch.
-
-    Raises:
-        InvalidArgument: it is none.
-    """
     try:
         return parse_time(text)
     except ValueError as error:
@@ -583,11 +521,6 @@ def _milliseconds(text: str) -> int:
 
 
 def _duration(text: str) -> int:
-    """A duration, in milliseconds.
-
-    Raises:
-        InvalidArgument: it is none.
-    """
     try:
         milliseconds = parse_duration(text) * 1000
     except ValueError as error:

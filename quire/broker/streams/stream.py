@@ -6,11 +6,23 @@ A range of a partition can be read again and again: nothing is leased, no consum
 by the range alone. Offsets are never used again and records never change, so the same range brings the same records in
 the same order each time, unless retention has removed some meanwhile: then the read says so. A stream browser is shown
 all messages that way, one partition after the other.
+
+Retention says which records go, and when, by three rules of the stream's policy: what is older than
+``retention_time`` goes; the oldest go while there are more bytes than ``retention_bytes``, from each partition its
+share; with ``retention_groups_done`` what all groups have finished goes, if there are any.
+
+Some records stay for now: those that members of groups have in flight, those that waiting retries need, those that are
+pinned (``Pins``). The rules end at what is pinned, and while a partition can give up nothing because of that, its bytes
+do not count. What is in flight or needed by a retry is passed over, and looked at again, a step each second. Everything
+is done in steps (``Steps``): a bounded look at one partition, the commit of what it removes, a pause. No body is read,
+but for a few in a search by time, and where times are in no order (``Partition.ordered_from``).
 """
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from quire.broker.core.core import Core
@@ -18,34 +30,313 @@ from quire.broker.core.subscription import AckMode, Session
 from quire.broker.queues.browsing import LEAST_PIECE, PIECE, PIECE_BYTES, Browsed
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.partition import Partition, Pins
-from quire.broker.streams.retention import Retention
+from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidArgument, InvalidHeader, StoreCorrupt
 from quire.message import Message, escape
 from quire.selectors import Selector, at_most
-from quire.store.base import Store, StoredDestination
-from quire.store.positions import Extent, extent, sound_page
+from quire.store.base import Link, Store, StoredDestination, StoreReader
+from quire.store.positions import Extent, extent, offset_at, sound_page, time_from, timestamp_of
+
+STEP = 1000
+"""How many records one step looks at."""
+
+STEP_BYTES = 1 << 20
+"""How many bytes of records it reads where their times are not in order, if one record is not larger."""
+
+PAUSE = 0.01
+"""How long what is to go gathers between two steps, in seconds."""
+
+CHECK_PERIOD = 1.0
+"""How often time is looked at, and what was passed over, in seconds."""
+
+_Range = tuple[int, int]
+
+
+class _Place:
+    """How far retention has come in one partition.
+
+    Attributes:
+        passed: what is before this offset was due by age or size, and is gone or was passed over.
+        again: where the next look at what was passed over begins.
+        done: where the next look for what all groups have finished begins.
+        surplus: how many bytes it has to give up still, by its share of what the stream has too many.
+        old_before: what is before this offset was too old when time was looked at.
+        look_at: when it is to be looked at again, in milliseconds since the epoch.
+        look_by: the same by the steady time: whichever comes first, if the clock is set meanwhile.
+    """
+
+    __slots__ = (
+        "again", "done", "is_again_due", "is_done_due", "look_at", "look_by", "old_before", "partition", "passed",
+        "surplus",
+    )  # fmt: skip
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.passed = self.again = self.done = 0
+        self.is_again_due = False
+        self.is_done_due = True
+        self.surplus = self.old_before = self.look_at = self.look_by = 0
+
+    @property
+    def next(self) -> int:
+        """The first offset that was not looked at yet, or one before it that has no record."""
+        return max(self.passed, self.partition.head)
+
+
+class Retention:
+    """Removes records of one stream. Partitions tell it that they have grown, groups that they finished something."""
+
+    def __init__(self, stream: "Stream") -> None:
+        self._stream = stream
+        self._core = stream.core
+        self._places: dict[int, _Place] = {}
+        self._turn = 0
+        self._is_busy = False
+        self._core.scheduler.call_later(CHECK_PERIOD, self._check)
+
+    # When there is something to do.
+
+    def grown(self) -> None:
+        if self._stream.policy.retention_bytes:
+            self._wake()
+
+    def finished(self, partition: int) -> None:
+        if self._stream.policy.retention_groups_done:
+            self._place(partition).is_done_due = True
+            self._wake()
+
+    def policy_changed(self) -> None:
+        self._places.clear()
+        self._wake()
+
+    def _check(self) -> None:
+        if self._stream.is_deleted:
+            return
+        self._core.scheduler.call_later(CHECK_PERIOD, self._check)
+        self._stream.pins.expire()
+        for place in self._places.values():
+            place.is_again_due = place.is_done_due = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._is_busy:
+            self._is_busy = True
+            self._plan()
+
+    def _plan(self) -> None:
+        self._core.scheduler.call_later(PAUSE, self._begin)
+
+    def _begin(self) -> None:
+        self._core.steps.add(self._step, f"retention of {self._stream.destination.name}")
+
+    def _place(self, index: int) -> _Place:
+        place = self._places.get(index)
+        if place is None:
+            place = self._places[index] = _Place(self._stream.partitions[index])
+        return place
+
+    # A step.
+
+    def _step(self) -> bool:
+        """Look at the next partition that has something; if there is one, it goes on after the commit and a pause."""
+        self._is_busy = not self._stream.is_deleted and self._look_at_all()
+        if self._is_busy:
+            self._core.after_commit(self._plan)
+        return False
+
+    def _look_at_all(self) -> bool:
+        count = len(self._stream.partitions)
+        self._share_out()
+        for _ in range(count):
+            self._turn = (self._turn + 1) % count
+            if self._look(self._turn):
+                return True
+        return False
+
+    def _look(self, index: int) -> bool:
+        """Remove what may go of the next records of a partition that are due; whether there were some.
+
+        How far it has come is noted when everything is read.
+        """
+        place = copy(self._place(index))
+        links = self._passed(place) or self._due(place) or self._done(place)
+        kept = self._kept(place.partition, links[0].sequence, links[-1].sequence) if links else set()
+        self._places[index] = place
+        if going := [link for link in links if link.sequence not in kept]:
+            place.partition.remove(going)
+        return bool(links)
+
+    def _kept(self, partition: Partition, first: int, last: int) -> set[int]:
+        """The offsets in a range whose records stay for now.
+
+        What is being acknowledged is among them: a transaction that fails brings it back.
+        """
+        busy = [subscriber.locator.out_sequences() for subscriber in partition.subscribers]
+        kept = {sequence for sequences in busy for sequence in sequences if first <= sequence <= last}
+        for group in self._stream.groups.values():
+            if group.retries is not None:
+                kept.update(group.retries.pinned(partition.lane, first, last, STEP))
+        return kept
+
+    # What goes by age or size: the oldest first.
+
+    def _due(self, place: _Place) -> list[Link]:
+        old_before, end = self._old_before(place), self._end(place)
+        if not place.partition.count or place.next >= (end if place.surplus > 0 else min(end, old_before)):
+            return []
+        due: list[Link] = []
+        for link in self._core.store.links(place.partition.lane, place.next, STEP):
+            if link.sequence >= end or (link.sequence >= old_before and place.surplus <= 0):
+                break
+            due.append(link)
+            place.surplus -= link.size
+            place.passed = link.sequence + 1
+        return due
+
+    def _old_before(self, place: _Place) -> int:
+        """The first offset of a partition that is not too old."""
+        kept_for = round(self._stream.policy.retention_time * 1000)
+        if kept_for < 0:
+            return 0
+        wall = self._core.wall
+        now, steady, latest = wall.past_ms(), wall.steady_ms(), wall.future_ms()
+        if now >= place.look_at or steady >= place.look_by:
+            with self._core.store.snapshot() as reader:
+                lane, young = place.partition.lane, now - kept_for + 1
+                if place.next < place.partition.ordered_from:
+                    place.old_before, is_known = _walk(reader, place, young, latest)
+                else:
+                    place.old_before, is_known = offset_at(reader, lane, young, place.next, latest), True
+                oldest = time_from(reader, lane, place.old_before) if is_known else None
+            if is_known:
+                left = kept_for if oldest is None else 0 if oldest > latest else oldest + kept_for - now
+                left = max(left, round(CHECK_PERIOD * 1000))
+                place.look_at, place.look_by = now + left, steady + left
+        return place.old_before
+
+    def _share_out(self) -> None:
+        """Say how many bytes each partition has to give up: its share, by bytes, of what the stream has too many."""
+        limit = self._stream.policy.retention_bytes
+        if not limit:
+            return
+        excess, givers = -limit, []
+        for index in range(len(self._stream.partitions)):
+            place = self._place(index)
+            if place.next < self._stream.pins.first(index):
+                excess += place.partition.bytes
+            if place.partition.count and place.next < self._end(place):
+                givers.append(place)
+            else:
+                place.surplus = 0
+        is_begun = any([place.surplus > 0 for place in givers])
+        whole = sum([place.partition.bytes for place in givers])
+        for place in givers:
+            share = place.surplus if is_begun else -(-excess * place.partition.bytes // whole)
+            place.surplus = max(min(share, excess), 0)
+
+    def _end(self, place: _Place) -> int:
+        """The first offset of a partition that may not go: it is pinned, or its commit is not announced."""
+        return min(self._stream.pins.first(place.partition.index), place.partition.announced + 1)
+
+    def _passed(self, place: _Place) -> list[Link]:
+        """Some of the records that were due and had to stay: perhaps they can go now."""
+        if not (place.is_again_due and 0 < place.partition.head < place.passed):
+            return []
+        place.is_again_due = False
+        links = self._core.store.links(place.partition.lane, place.again, STEP)
+        place.again = links[-1].sequence + 1 if len(links) == STEP else 0
+        end = min(place.passed, self._end(place))
+        return [link for link in links if link.sequence < end]
+
+    # What goes because it is done.
+
+    def _done(self, place: _Place) -> list[Link]:
+        partition = place.partition
+        sets = [subscriber.finished for subscriber in partition.subscribers if subscriber.is_stored]
+        if not (place.is_done_due and sets and self._stream.policy.retention_groups_done):
+            return []
+        ranges = reduce(_common, [_finished(ack_set) for ack_set in sets], _present(partition))
+        end = self._end(place)
+        start = next((max(first, place.done) for first, last in ranges if last >= place.done), end)
+        if start >= end:
+            place.done, place.is_done_due = 0, False
+            return []
+        links = self._core.store.links(partition.lane, start, STEP)
+        place.done = links[-1].sequence + 1 if links else end
+        return [link for link in links if link.sequence < end and all([link.sequence in s for s in sets])]
+
+
+def _walk(reader: StoreReader, place: _Place, young: int, latest: int) -> tuple[int, bool]:
+    """Where the first young record of a partition is, of those whose times are in no order.
+
+    A record is as old as the youngest one before it: so none goes that is younger than it may be. One with a time after
+    the latest possible one is as old as the next one without.
+    """
+    lane, first = place.partition.lane, place.next
+    until = min(place.partition.ordered_from, extent(reader, lane).end)
+    if first >= until:
+        return until, False
+    try:
+        page = sound_page(reader, lane, first, until, STEP_BYTES, STEP)
+    except StoreCorrupt as damage:
+        return damage.data["sequence"] + 1, False
+    ahead = 0
+    for message in page.messages:
+        if young <= (time := timestamp_of(message)) <= latest:
+            return ahead or message.sequence, True
+        ahead = 0 if time < young else ahead or message.sequence
+    if ahead:
+        return ahead, True
+    return until if page.end else page.messages[-1].sequence + 1, False
+
+
+def _finished(ack_set: AckSet) -> Iterator[_Range]:
+    """The ranges of what is finished, in ascending order."""
+    if ack_set.base:
+        yield 1, ack_set.base
+    yield from ack_set.ranges()
+
+
+def _present(partition: Partition) -> Iterator[_Range]:
+    """The ranges of offsets that have a record."""
+    start = 1
+    for first, last in _finished(partition.gone):
+        if start < first:
+            yield start, first - 1
+        start = last + 1
+    if start <= partition.announced:
+        yield start, partition.announced
+
+
+def _common(left: Iterator[_Range], right: Iterator[_Range]) -> Iterator[_Range]:
+    one, other = next(left, None), next(right, None)
+    while one and other:
+        first, last = max(one[0], other[0]), min(one[1], other[1])
+        if first <= last:
+            yield first, last
+        if one[1] < other[1]:
+            one = next(left, None)
+        else:
+            other = next(right, None)
 
 
 class Rotation:
-    """A target of sends."""
+    """The partitions in turn: a target of sends."""
 
     def __init__(self, partitions: list[Partition]) -> None:
         self._partitions = partitions
         self._turn = 0
 
     def next(self) -> Partition:
-        """Whose turn it is."""
         self._turn += 1
         return self._partitions[self._turn % len(self._partitions)]
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message, as ``Partition.send``."""
         self.next().send(content, expiration, priority, persistent)
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
-        """Take a message, as ``Partition.transfer``."""
         return self.next().transfer(content, expiration, priority, persistent)
 
     def expect_groups(self) -> None:
@@ -66,15 +357,8 @@ class Stream:
         new: whether it is made now: then nothing is read.
 
     Attributes:
-        destination: its address.
-        policy: what applies to it.
-        memory: its node of the memory tree.
-        partitions: by number.
         groups: its consumer groups, by name; readers that store nothing are not among them.
         pins: what has to stay whatever the policy says.
-        retention: lets records go.
-        rotation: the partitions in turn.
-        enqueued: how many messages were sent to it.
     """
 
     is_deleted = False
@@ -101,12 +385,10 @@ class Stream:
 
     @property
     def count(self) -> int:
-        """How many records it has."""
         return sum([partition.count for partition in self.partitions])
 
     @property
     def stored_bytes(self) -> int:
-        """Their sizes."""
         return sum([partition.bytes for partition in self.partitions])
 
     def policy_changed(self) -> None:
@@ -120,12 +402,10 @@ class Stream:
             group.policy_changed()
 
     def committed(self, count: int) -> None:
-        """Messages that were sent to it are stored."""
         self.enqueued += count
         self.retention.grown()
 
     def finished(self, partition: int) -> None:
-        """A group has finished messages of a partition, or is gone."""
         self.retention.finished(partition)
 
     # Where a message goes.
@@ -143,7 +423,6 @@ class Stream:
         return self.rotation if key is None else self.partition_of(key)
 
     def _partition_named(self, text: str) -> Partition | None:
-        """The partition of a number; None if it is none."""
         is_number = text.isascii() and text.isdecimal() and len(text) < 10
         return self.partitions[int(text)] if is_number and int(text) < len(self.partitions) else None
 
@@ -152,11 +431,11 @@ class Stream:
         return self.partitions[zlib.crc32(key.encode()) % len(self.partitions)]
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message, as ``Partition.send``. Its headers say where it goes; else the partitions take turns."""
+        """Its headers say where the message goes; else the partitions take turns."""
         self._partition_for(content).send(content, expiration, priority, persistent)
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
-        """As ``send``, for what another destination gives up in this commit. If it fails, both are in the next one."""
+        """As ``Partition.transfer``."""
         return self._partition_for(content).transfer(content, expiration, priority, persistent)
 
     def expect_groups(self) -> None:
@@ -175,7 +454,7 @@ class Stream:
     # Partitions come.
 
     def add_partitions(self, lanes: tuple[int, ...]) -> None:
-        """There are more partitions. Groups begin at the first record of them."""
+        """Groups begin at the first record of the new partitions."""
         first = len(self.partitions)
         self.stored = self.stored._replace(lanes=(*self.stored.lanes, *lanes))
         self.partitions += [Partition(self, first + index, lane, 1, new=True) for index, lane in enumerate(lanes)]
@@ -202,7 +481,7 @@ class Stream:
 
 
 class StreamBrowser(Browsed):
-    """One browser of one stream.
+    """Shows a stream to one client.
 
     Args:
         number_of: the number by which the client knows a message, of its offset and its partition.
@@ -256,10 +535,8 @@ class RangeRead:
     """What one read brought.
 
     Attributes:
-        messages: in order.
-        first: the offset it began at.
         next: where to go on; ``until`` when the range is done.
-        until: where the range ends: the offset behind its last one.
+        until: the offset behind the last one of the range.
         extent: what of the partition could be read at that moment.
     """
 
@@ -271,7 +548,6 @@ class RangeRead:
 
     @property
     def is_done(self) -> bool:
-        """Whether the whole range has been read."""
         return self.next == self.until
 
     @property
@@ -292,7 +568,6 @@ def read_range(
 
     Args:
         until: the offset to end before; no further than the partition's end, or what is read would depend on when.
-        max_messages: how many messages at the most, at least 1.
         max_bytes: how many bytes they may be charged together (``StoreReader.page``); the first one comes whatever its
             size.
 

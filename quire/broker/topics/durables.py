@@ -18,16 +18,15 @@ import msgspec
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.queues.shared_lane import read_finished
-from quire.broker.topics.durable import (
+from quire.broker.topics.topic import (
     DEFINITIONS,
     Definition,
     DurableSubscription,
-    DurableTopic,
     Progress,
+    Topic,
     definition_key,
     durable_keys,
 )
-from quire.broker.topics.topic import Topic
 from quire.cursors.ack_set import AckSet
 from quire.destination import MAX_NAME, Destination, DestinationKind
 from quire.destination_pattern import Pattern
@@ -49,7 +48,7 @@ class DurableRemoval:
         first: the first sequence that the subscription may have needed.
     """
 
-    def __init__(self, core: Core, number: int, topic: DurableTopic | None, first: int) -> None:
+    def __init__(self, core: Core, number: int, topic: Topic | None, first: int) -> None:
         self._core = core
         self._number = number
         if topic is None:
@@ -97,7 +96,7 @@ class Durables:
         with store.snapshot() as reader:
             finished = read_finished(reader, keys)
             progress = msgspec.msgpack.decode(reader.mark(keys.progress) or b"", type=Progress)
-        self._enter(DurableSubscription(self, topic, number, definition, progress, finished))
+        self._enter(DurableSubscription(self.watch, self.drop, topic, number, definition, progress, finished))
 
     def _enter(self, durable: DurableSubscription) -> None:
         self._by_key[durable.key] = durable
@@ -181,7 +180,9 @@ class Durables:
             wanted = _with_kept(wanted, topic)
         if known is not None:
             self.drop(known)
-        durable = DurableSubscription(self, topic, self._next_number, wanted, None, AckSet(wanted.start))
+        durable = DurableSubscription(
+            self.watch, self.drop, topic, self._next_number, wanted, None, AckSet(wanted.start)
+        )
         self._next_number += 1
         self._enter(durable)
         durable.note_change()

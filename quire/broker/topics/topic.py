@@ -1,36 +1,978 @@
 """A topic: what is sent to it goes to all its subscriptions.
 
-A message is stored only if a durable subscription needs it, or if the topic keeps messages for
-retroactive consumers. It is stored once, however many need it, in the topic's lane, or in that of its priority if the
-topic is prioritized, and is removed when the last of them is done with it. Stored or not, it is given out when its
-commit is done, in the order of sending.
+A message is stored only if a durable subscription needs it, or if the topic keeps messages for retroactive consumers.
+It is stored once, however many need it, in the topic's lane, or in that of its priority if the topic is prioritized,
+and is removed when the last of them is done with it. Stored or not, it is given out when its commit is done, in the
+order of sending.
+
+A **plain subscription** gets what is sent while it is there. What it cannot take at once waits in memory, up to a
+limit; beyond it messages are discarded and counted (``pending``). So a slow subscription keeps neither the publisher
+nor the other subscriptions waiting.
+
+A **durable subscription** gets everything that is sent, whether its consumer is there or not. How far it has come, and
+what it is, stands in the store as the marks ``sub/...`` (``DurableProgress``).
+
+A topic **keeps** its newest messages for retroactive consumers by its subscription recovery policy
+(``KeptMessages``). These are records like others, so they outlive the broker. What is remembered of them is where they
+begin, how many there are and their size; with the policy ``timed`` also when they came, in a bounded number of steps.
+A retroactive consumer gets them before what is sent from then on.
+
+Records that nothing needs any more are removed in steps (``LaneSweep``), for those moments when many lose a holder at
+once: a durable subscription is removed, a retroactive consumer leaves early, the broker starts after a crash. No body
+is read.
 """
 
+import logging
+from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
+from weakref import ref
 
 import msgspec
 
-from quire.broker.core.core import Commit, Core
+from quire.broker.core.core import Commit, Core, DestinationLedger
 from quire.broker.core.subscription import AckMode, Session, Subscription
-from quire.broker.dead_letter import is_dead_letter_queue
-from quire.broker.topics.durable import DurableSubscription
-from quire.broker.topics.topic_records import (
-    Counts,
-    KeptMessages,
-    LaneSweep,
-    Recovery,
-    TopicPart,
-    TopicRecords,
-    counts_key,
-    read_counts,
+from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
+from quire.broker.queues.lane import QueuePart
+from quire.broker.queues.lane_dispatch import (
+    READ_AGAIN,
+    DamageReport,
+    DispatchHandlers,
+    count_deliveries,
+    redelivery_delay_ms,
 )
-from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT, SharedMessages, TopicSubscription
+from quire.broker.queues.shared_lane import LaneKeys, LaneSubscription, shell
+from quire.broker.topics.pending import ReturnedMessages, SharedMessages, pending_messages
+from quire.broker.topics.topic_records import Counts, Place, Senders, TopicPart, TopicRecords, counts_key, read_counts
+from quire.cursors.ack_set import AckSet
 from quire.cursors.memory_usage import MemoryUsage
 from quire.destination import Destination, DestinationKind
-from quire.message import Message
-from quire.selectors import Selector
-from quire.store.base import LaneBatch, LaneState, StoredDestination
+from quire.errors import StoreCorrupt, StoreError
+from quire.logs import event
+from quire.message import MESSAGE_OVERHEAD, Message
+from quire.selectors import Selector, selector
+from quire.settings import Policy
+from quire.store.base import Delivery, LaneBatch, LaneState, StoredDestination, WriteBatch
+
+SWEEP_STEP = 1000
+"""How many records one step looks at, at the most."""
+
+QUESTIONS = 20_000
+"""How many answers one step may need, of all durable subscriptions together."""
+
+
+class LaneSweep:
+    """One sweep. It begins after the open commit, so that it sees all that was sent before.
+
+    Args:
+        first: the first sequence to look at.
+        last: the last one.
+        done: called when all are looked at and what was to be removed is.
+    """
+
+    def __init__(self, topic: "Topic", first: int, last: int, done: Callable[[], None] | None = None) -> None:
+        self._topic = topic
+        self._position = first
+        self._last = last
+        self._done = done
+        topic.core.after_commit(self._begin)
+
+    def _begin(self) -> None:
+        self._topic.core.steps.add(self._step, f"the removal of records of the topic {self._topic.destination.name}")
+
+    def _step(self) -> bool:
+        topic = self._topic
+        if not topic.is_deleted and self._position <= self._last:
+            limit = max(10, min(SWEEP_STEP, QUESTIONS // len(topic.holders)))
+            places = topic.records.places(self._position, limit)
+            topic.remove_records({place.sequence: place.lane for place in places if place.sequence <= self._last})
+            self._position = places[-1].sequence + 1 if len(places) == limit else self._last + 1
+            return True
+        if self._done is not None:
+            self._done()
+        return False
+
+
+PAGE_BYTES = 256 * 1024
+"""How many bytes of messages are read at once."""
+
+
+class Recovery:
+    """A walk over the kept messages of a topic. Until it has passed them, they stay.
+
+    Args:
+        first: the first sequence.
+        last: the last one.
+        closed: called when the consumer has them all, or is gone.
+    """
+
+    def __init__(self, topic: "Topic", first: int, last: int, closed: Callable[["Recovery"], None]) -> None:
+        self._topic = topic
+        self._position = first
+        self._last = last
+        self._closed = closed
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be more messages."""
+        return self._position <= self._last
+
+    def done_of(self, sequences: list[int]) -> list[int]:
+        """Those of some sequences whose records are not among those that are still to come."""
+        return [sequence for sequence in sequences if not self._position <= sequence <= self._last]
+
+    def fits(self, room: int) -> bool:
+        """Whether the next message fits into so much memory, told from its indexed size."""
+        places = self._topic.records.places(self._position, 1)
+        return not places or places[0].size + MESSAGE_OVERHEAD <= room
+
+    def read(self, limit: int, room: int) -> list[Message]:
+        """The next messages, as many as fit but at least one, without those that are not kept any more.
+
+        A damaged record is passed over, and the log says so.
+
+        Args:
+            room: how many bytes they may take together.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        try:
+            page = self._topic.records.page(self._position, min(max(room, 0), PAGE_BYTES), limit)
+        except StoreCorrupt as damage:
+            return self._read_before(damage)
+        messages = [message for message in page.messages if message.sequence <= self._last]
+        past_end = page.end or len(messages) < len(page.messages)
+        self._move(self._last + 1 if past_end else messages[-1].sequence + 1, messages)
+        return self._young(messages)
+
+    def _read_before(self, damage: StoreCorrupt) -> list[Message]:
+        """What stands before a damaged record; if nothing does, the record is passed over."""
+        sequence = damage.data["sequence"]
+        places = self._topic.records.places(self._position, 1)
+        if places and places[0].sequence < sequence:
+            messages = self._topic.records.page(self._position, 0, 1).messages
+            self._move(messages[0].sequence + 1, messages)
+            return self._young(messages)
+        name = self._topic.destination.name
+        text = f"topic {name}: {damage} A retroactive consumer does not get this message. {damage.entry.advice}"
+        event("topic.damaged", text, logging.ERROR, topic=name, **damage.data)
+        self._move(sequence + 1, [])
+        return []
+
+    def _young(self, messages: list[Message]) -> list[Message]:
+        """With the policy ``timed``, those that are not too old: records are let go in steps of time."""
+        policy, now = self._topic.policy, self._topic.core.wall.past_ms()
+        if policy.subscription_recovery_policy != "timed":
+            return messages
+        oldest = now - policy.recovery_duration * 1000
+        return [message for message in messages if int(message.header(b"timestamp") or 0) > oldest]
+
+    def _move(self, position: int, passed: list[Message]) -> None:
+        self._position = position
+        self._topic.remove_records({message.sequence: self._topic.lane_of(message.priority) for message in passed})
+
+    @property
+    def left(self) -> tuple[int, int]:
+        """The first and the last sequence that are still to come."""
+        return self._position, self._last
+
+    def close(self) -> None:
+        """The consumer has them all, or is gone: whatever was held for it is let go."""
+        self._closed(self)
+
+
+LET_GO_AT_ONCE = 1000
+"""How many messages are let go at once, beside as many as just came."""
+
+TIME_STEPS = 100
+"""Into how many steps the duration of the policy ``timed`` is divided."""
+
+
+class KeptMessages:
+    """The kept messages of one topic.
+
+    Args:
+        first: the first sequence that is kept, as it was stored; 0 for none.
+
+    Attributes:
+        first: the first sequence that is kept; without a policy nothing is, whatever this is.
+        count: how many are kept; exact.
+        bytes: their sizes.
+    """
+
+    def __init__(self, topic: "Topic", first: int, count: int, bytes: int) -> None:
+        self.first = first or topic.next_sequence
+        self.count = count
+        self.bytes = bytes
+        self._topic = topic
+        self._times: deque[tuple[int, int]] = deque()  # until when messages up to a sequence are kept
+        self._late = 0  # the last sequence that was kept for long enough, with that policy
+        self._is_timed = self._is_trimming = False
+        self._fresh = 0  # how many have come since it was trimmed last
+        self._was_keeping = self.is_keeping
+        if count:
+            self._note_time(topic.next_sequence - 1)
+            self._trim_soon()
+
+    @property
+    def is_keeping(self) -> bool:
+        """Whether the policy asks for it."""
+        return self._topic.policy.subscription_recovery_policy != "none"
+
+    def policy_changed(self) -> None:
+        """Another policy applies from now on."""
+        if self.is_keeping and not self._was_keeping and not self.count:
+            self.first = self._topic.filled_to + 1
+        self._was_keeping = self.is_keeping
+        self._times.clear()
+        if self.count:
+            self._note_time(self._topic.announced)
+            self._trim_soon()
+
+    def done_of(self, sequences: list[int]) -> list[int]:
+        """Those of some sequences that are not kept."""
+        return [sequence for sequence in sequences if sequence < self.first] if self.is_keeping else sequences
+
+    def share(self, stored: list[Message]) -> list[Message]:
+        """Those of some stored messages that are kept."""
+        return [message for message in stored if message.sequence >= self.first] if self.is_keeping else []
+
+    def committed(self, stored: list[Message]) -> None:
+        """Messages were stored: keep them, and let older ones go."""
+        if share := self.share(stored):
+            self.count += len(share)
+            self.bytes += sum([message.size for message in share])
+            self._note_time(share[-1].sequence)
+            self._fresh += len(share)
+            self._note_late()
+            if self._has_too_many(self.first, self.count, self.bytes):
+                self._trim_soon()
+
+    def _note_time(self, last: int) -> None:
+        """Messages up to a sequence have come; those that come soon after are let go together with them."""
+        policy = self._topic.policy
+        if policy.subscription_recovery_policy == "timed":
+            until = self._topic.core.wall.steady_ms() + round(policy.recovery_duration * 1000)
+            step = policy.recovery_duration * 1000 / TIME_STEPS
+            if self._times and self._times[-1][0] // step == until // step:
+                self._times.pop()
+            self._times.append((until, last))
+            self._wait()
+
+    def _wait(self) -> None:
+        """Trim when the first of them are to go."""
+        if self._times and not self._is_timed:
+            self._is_timed = True
+            core = self._topic.core
+            delay = max(self._times[0][0] - core.wall.steady_ms(), 1) / 1000
+            core.scheduler.call_later(delay, self._time_is_up)
+
+    def _time_is_up(self) -> None:
+        self._is_timed = False
+        self._note_late()
+        self._trim_soon()
+        self._wait()
+
+    # What goes.
+
+    def _trim_soon(self) -> None:
+        """Let go in steps what the policy does not keep any more."""
+        if not self._is_trimming:
+            self._is_trimming = True
+            self._topic.core.steps.add(self._step, f"letting go of what topic {self._topic.destination.name} kept")
+
+    def _step(self) -> bool:
+        """Let go of some; whether there is more."""
+        more = not self._topic.is_deleted and self._trim(LET_GO_AT_ONCE + self._fresh)
+        self._fresh, self._is_trimming = 0, more
+        return more
+
+    def _trim(self, limit: int) -> bool:
+        """Let go what the policy does not keep any more; whether there may be more of it."""
+        self._note_late()
+        gone = self._surplus(limit)
+        if gone:
+            self.first = gone[-1].sequence + 1
+            self.count -= len(gone)
+            self.bytes -= sum([place.size for place in gone])
+            self._topic.write_counts()
+            self._topic.remove_records({place.sequence: place.lane for place in gone})
+        return len(gone) >= limit and self._has_too_many(self.first, self.count, self.bytes)
+
+    def _surplus(self, limit: int) -> list[Place]:
+        """The first messages that the policy does not keep any more; nothing changes before all is read."""
+        found: list[Place] = []
+        position, count, size = self.first, self.count, self.bytes
+        while len(found) < limit and self._has_too_many(position, count, size):
+            places = self._topic.records.places(position, min(limit - len(found), LET_GO_AT_ONCE))
+            for place in places:
+                if not self._has_too_many(place.sequence, count, size):
+                    return found
+                found.append(place)
+                count, size = count - 1, size - place.size
+            if not places:
+                break
+            position = places[-1].sequence + 1
+        return found
+
+    def _note_late(self) -> None:
+        now = self._topic.core.wall.steady_ms()
+        while self._times and self._times[0][0] <= now:
+            self._late = self._times.popleft()[1]
+
+    def _has_too_many(self, first: int, count: int, size: int) -> bool:
+        """Whether the policy does not keep the first message any more, of so many that have a size together."""
+        policy = self._topic.policy
+        if not count:
+            return False
+        match policy.subscription_recovery_policy:
+            case "last-image":
+                return count > 1
+            case "fixed-count":
+                return count > policy.recovery_count
+            case "fixed-size":
+                return size > policy.recovery_size
+            case "timed":
+                return first <= self._late
+            case _:
+                return True
+
+    def expired(self, messages: list[Message]) -> None:
+        """Messages that no subscription needs have expired and are removed with the open commit."""
+        kept = self.share(messages)
+        self.count -= len(kept)
+        self.bytes -= sum([message.size for message in kept])
+        self._topic.write_counts()
+
+    def window(self) -> tuple[int, int]:
+        """The first and the last sequence that a retroactive consumer gets; the first is above if there is none."""
+        if not self.is_keeping:
+            return 1, 0
+        self._trim(self.count)
+        return self.first, self._topic.announced
+
+
+SLICE = 64
+"""How many messages are given out before the connection is asked again whether it takes more."""
+
+PENDING_LIMIT = "pending-limit"
+"""Why a message was discarded: too many were waiting (``maximum_pending_messages``)."""
+
+MEMORY_LIMIT = "memory-limit"
+"""Why a message was discarded: it found no memory."""
+
+
+class TopicSubscription:
+    """What one consumer of a topic consumes; it ends with the consumer.
+
+    Args:
+        start: the first sequence it gets live.
+        no_local: whether it does not get what its own session sends.
+        maximum_pending: how many messages wait beyond its prefetch; -1 for any number, None for what the policy says.
+        recovery: the kept messages that it gets first; None for none.
+
+    Attributes:
+        destination: the topic's address.
+        policy: what applies to the topic.
+        subscription: its consumer; set by ``attach``.
+        subscriptions: its consumer, as long as it is there.
+        pending: what waits for credit.
+        dequeued: how many messages were acknowledged.
+        discarded: how many were discarded, by cause.
+    """
+
+    subscription: Subscription
+
+    def __init__(
+        self, topic: "Topic", start: int, *, no_local: bool, maximum_pending: int | None, recovery: Recovery | None
+    ) -> None:
+        self.core = topic.core
+        self.topic = topic
+        self.destination = topic.destination
+        self.policy = topic.policy
+        self.no_local = no_local
+        self.subscriptions: list[Subscription] = []
+        self.pending = pending_messages(topic.policy)
+        self.dequeued = 0
+        self.discarded = {PENDING_LIMIT: 0, MEMORY_LIMIT: 0}
+        self._start = start
+        self._maximum_pending = topic.policy.maximum_pending_messages if maximum_pending is None else maximum_pending
+        self._recovery = recovery
+        self._returned = ReturnedMessages(topic.core, self.wake, prioritized=topic.policy.prioritized_messages)
+        self._held = 0
+        self._is_refused = self._has_fault = False
+
+    def attach(self, subscription: Subscription) -> None:
+        """The consumer is there; kept messages go out at the end of the turn."""
+        self.subscription = subscription
+        self.subscriptions.append(subscription)
+        self.wake()
+
+    @property
+    def in_flight(self) -> int:
+        """How many messages its consumer has."""
+        return len(self.subscription.in_flight)
+
+    @property
+    def depth(self) -> int:
+        """How many messages it has in memory, those in flight included."""
+        return self.in_flight + len(self.pending) + len(self._returned)
+
+    # Messages come.
+
+    def offer(self, messages: list[Message], senders: Senders) -> None:
+        """Take what was committed to the topic."""
+        wanted = self._wanted(messages, senders)
+        if self.subscription.ack is AckMode.AUTO and self._is_caught_up:
+            wanted = self._pass_on(wanted)
+        if wanted:
+            for message in wanted:
+                self._await(message)
+            self.dispatch()
+            self._keep_limit()
+            self.core.dispatch.watch(self)
+
+    def _wanted(self, messages: list[Message], senders: Senders) -> list[Message]:
+        if messages[0].sequence < self._start:
+            messages = [message for message in messages if message.sequence >= self._start]
+        if self.no_local:
+            own = self.subscription.session
+            messages = [message for message in messages if senders.get(message.sequence) is not own]
+        if (selector := self.subscription.selector) is not None:
+            messages = [message for message in messages if selector.matches(message)]
+        return messages
+
+    @property
+    def _is_caught_up(self) -> bool:
+        """Whether nothing comes before what is sent now."""
+        return self._recovery is None and not (self.pending or self._returned)
+
+    def _pass_on(self, messages: list[Message]) -> list[Message]:
+        """Deliver what the consumer has credit for at once: what no consumer acknowledges takes no memory."""
+        given = 0
+        while given < len(messages) and (credit := self.subscription.credit) > 0:
+            share = messages[given : given + min(credit, SLICE)]
+            given += len(share)
+            self._deliver(self._unexpired(share)[0])
+        return messages[given:]
+
+    def _await(self, message: Message) -> None:
+        """A message waits. If it finds no memory, one goes: this or another one, as the strategy says."""
+        self.pending.append(message)
+        if self._hold(message):
+            return
+        victim = self.pending.evict()
+        self._discard(victim, MEMORY_LIMIT, held=victim is not message)
+        if victim is not message and not self._hold(message):
+            self.pending.discard(message)
+            self._discard(message, MEMORY_LIMIT, held=False)
+
+    def _keep_limit(self) -> None:
+        """Discard what waits above the limit."""
+        while len(self.pending) > self._maximum_pending >= 0:
+            self._discard(self.pending.evict(), PENDING_LIMIT, held=True)
+
+    def _discard(self, message: Message, cause: str, *, held: bool) -> None:
+        if held:
+            self._release([message])
+        if not any(self.discarded.values()):
+            name = self.destination.name
+            facts = {"topic": name, "connection": self.subscription.session.name, "subscription": self.subscription.id}
+            text = f"a slow subscription of topic {name} loses messages: {cause}"
+            event("subscription.discards", text, logging.WARNING, cause=cause, **facts)
+        self.discarded[cause] += 1
+        self.topic.discarded[cause] += 1
+        self.core.advisories.message_discarded(self.subscription, message, sum(self.discarded.values()))
+
+    # Memory.
+
+    def _hold(self, message: Message) -> bool:
+        """Reserve memory for a message, whether it fits or not if the subscription has no other one."""
+        held = self.topic.shared.hold(message, force=not self._held)
+        self._held += held
+        return held
+
+    def _release(self, messages: list[Message]) -> None:
+        self._held -= len(messages)
+        self.topic.shared.release(messages)
+
+    def _memory_released(self) -> bool:
+        """Memory was released: try again. Whether nothing is refused any more."""
+        self._is_refused = False
+        self.dispatch()
+        return not self._is_refused
+
+    # They go out.
+
+    def wake(self) -> None:
+        """Dispatch at the end of this turn, if there may be something to dispatch."""
+        if self.subscriptions and not self._is_caught_up:
+            self.core.dispatch.wake(self)
+
+    def dispatch(self) -> None:
+        """Give out what the consumer has credit for: what came back, then kept messages, then what waits.
+
+        By priority, what came back comes before what waits of the same priority.
+        """
+        if not self.subscriptions:
+            return
+        self._returned.recall_due()
+        if self._returned.delayed and self.policy.blocking_redelivery:
+            return
+        if self._recovery is not None:
+            while self._returned.ready and self.subscription.credit > 0:
+                self._give([self._returned.ready.popleft()])
+            self._recover(self._recovery)
+        while self._recovery is None and (run := self._next_run(self.subscription.credit)):
+            self._give(run)
+
+    def _next_run(self, credit: int) -> list[Message]:
+        """What comes next, of what came back and of what waits, if there is credit."""
+        if credit <= 0:
+            return []
+        ready = self._returned.ready
+        if ready and ready[0].priority >= self.pending.first_priority:
+            return [ready.popleft()]
+        return self.pending.take(min(credit, SLICE), ready[0].priority if ready else -1)
+
+    def _recover(self, recovery: Recovery) -> None:
+        """Give out kept messages, as far as credit and memory go."""
+        try:
+            while recovery.has_more and (credit := self.subscription.credit) > 0:
+                room = self.topic.memory.available()
+                if self._held and not recovery.fits(room):
+                    self._is_refused = True
+                    self.topic.memory.wait(self._memory_released)
+                    return
+                selector = self.subscription.selector
+                messages = [
+                    message for message in recovery.read(min(credit, SLICE), room)
+                    if selector is None or selector.matches(message)
+                ]  # fmt: skip
+                self._has_fault = False
+                for message in messages:
+                    self._held += self.topic.shared.hold(message, force=True)
+                self._give(messages)
+        except StoreError as fault:
+            self._report(fault)
+        if not recovery.has_more:
+            self._recovery = None
+            recovery.close()
+
+    def _report(self, fault: StoreError) -> None:
+        """Kept messages cannot be read: they are read again a second later. Say so once."""
+        self.core.scheduler.call_later(READ_AGAIN, self.wake)
+        if not self._has_fault:
+            name = self.destination.name
+            text = f"a retroactive subscription of topic {name} waits: {fault} {fault.entry.advice}"
+            event("subscription.waits", text, logging.ERROR, topic=name, **fault.data)
+        self._has_fault = True
+
+    def _give(self, messages: list[Message]) -> None:
+        """Give out messages that memory is held for."""
+        messages, expired = self._unexpired(messages)
+        self._release(expired)
+        if self.subscription.ack is AckMode.AUTO:
+            self._deliver(messages)
+            self._release(messages)
+            return
+        shells = [message if message.redelivered else _shell(message) for message in messages]
+        self.subscription.in_flight.update([(message.sequence, message) for message in shells])
+        self._deliver(shells)
+
+    def _deliver(self, messages: list[Message]) -> None:
+        if not messages:
+            return
+        subscription = self.subscription
+        if not subscription.prefetch:
+            subscription.pulled -= len(messages)
+        self.topic.dispatched += len(messages)
+        if self.topic.ledger is not None:
+            self.topic.ledger.dispatched(subscription, messages)
+        subscription.session.deliver(subscription, messages)
+        if subscription.ack is AckMode.AUTO:
+            self._note_done(messages)
+
+    def _unexpired(self, messages: list[Message]) -> tuple[list[Message], list[Message]]:
+        """What of some messages has not expired, and what has."""
+        if not any([message.expiration for message in messages]):
+            return messages, []
+        now = self.core.wall.past_ms()
+        expired = [message for message in messages if 0 < message.expiration <= now]
+        self._count_expired(expired)
+        return [message for message in messages if not 0 < message.expiration <= now], expired
+
+    def _count_expired(self, messages: list[Message]) -> None:
+        self.topic.expired += len(messages)
+        for message in messages:
+            self.core.advisories.expired(self.destination, self.policy, message)
+
+    # They are settled.
+
+    def acknowledge(self, messages: list[Message]) -> None:
+        """Messages are done with."""
+        self._note_done(messages)
+        self._release(messages)
+        self.wake()
+
+    def _note_done(self, messages: list[Message]) -> None:
+        self.dequeued += len(messages)
+        self.topic.dequeued += len(messages)
+        if self.topic.ledger is not None:
+            self.topic.ledger.acknowledged(messages, self.subscription)
+
+    def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
+        """Messages cannot be delivered. Those that failed become dead letters; expired ones are dropped."""
+        self._release(messages)
+        if reason == "expired":
+            self._count_expired(messages)
+        else:
+            send_dead_letters(self.core, self.topic, messages, reason, cause)
+        self.wake()
+
+    # Or they come back.
+
+    def redeliver(
+        self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
+    ) -> None:
+        """Messages were not acknowledged, or rejected: the same consumer gets them again, flagged, before later ones.
+
+        Args:
+            failed: how many of the first of them count as failed deliveries.
+            at_once: whether those that failed need not wait for the delay of their policy.
+        """
+        self.topic.redelivered += len(messages)
+        maximum = -1 if self.topic.is_dead_letter_queue else self.policy.maximum_redeliveries
+        messages, failed = count_deliveries(messages, failed, cause, maximum, self.dead_letter)
+        back = []
+        for index, message in enumerate(messages):
+            if index < failed and not at_once and (delay := self._delay_of(message, delay_ms)):
+                self._returned.delay(message, delay)
+            else:
+                back.append(message)
+        self._returned.add(back)
+        self.wake()
+
+    def _delay_of(self, message: Message, delay_ms: int | None) -> int:
+        return redelivery_delay_ms(self.policy, message.failures, self.core.random) if delay_ms is None else delay_ms
+
+    def give_back(self, messages: list[Message]) -> None:
+        """Messages were given out that no application has seen: the same consumer gets them again, in their places."""
+        self._returned.add(messages)
+        self.wake()
+
+    def note_delivery(self, message: Message, state: Delivery) -> None:
+        """Nothing of a plain subscription is stored."""
+
+    def restore(self, messages: list[Message]) -> None:
+        """The transaction failed in which messages were acknowledged: they are here again, if the consumer is."""
+        if self.subscriptions:
+            for message in messages:
+                self._held += self.topic.shared.hold(message, force=True)
+            self.redeliver(messages, 0, "the transaction of its acknowledgement failed")
+
+    def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
+        """The consumer goes, and with it what it had and what waited for it."""
+        if not self.subscriptions:
+            return
+        self.subscriptions.clear()
+        messages = [*subscription.in_flight.values(), *self.pending.clear(), *self._returned.clear()]
+        subscription.in_flight.clear()
+        self._release(messages)
+        if self._recovery is not None:
+            self._recovery.close()
+            self._recovery = None
+        self.topic.memory.stop_waiting(self._memory_released)
+        self.core.dispatch.forget(self)
+        self.topic.leave(self)
+
+
+def _shell(message: Message) -> Message:
+    """A message of its own for one subscription, with the same content: what it knows of deliveries is its own."""
+    shell = Message(message.sequence, message.content, message.expiration, message.priority, message.persistent)
+    shell.stored = False
+    return shell
+
+
+DEFINITIONS = "sub/h/"
+"""What the keys of the marks begin with that say which durable subscriptions there are."""
+
+
+class Definition(msgspec.Struct, array_like=True, frozen=True):
+    """What a durable subscription is: the mark ``sub/h/NUMBER``.
+
+    Attributes:
+        client_id: whose it is.
+        name: what the client calls it.
+        topic: the topic's name.
+        selector: which messages it wants; None for all.
+        no_local: whether it does not want what its own connection sends.
+        start: it gets what comes after this sequence.
+        appended: how many records the topic had had up to there; -1 while that is not known.
+        appended_bytes: their sizes.
+        is_removed: whether it is being removed.
+        owner: the user who made it; empty if there were no users.
+    """
+
+    client_id: str
+    name: str
+    topic: str
+    selector: str | None = None
+    no_local: bool = False
+    start: int = 0
+    appended: int = -1
+    appended_bytes: int = 0
+    is_removed: bool = False
+    owner: str = ""
+
+
+class Progress(msgspec.Struct, array_like=True, frozen=True):
+    """How far a durable subscription has come: the mark ``sub/c/NUMBER``.
+
+    Attributes:
+        finished: how many records it has finished.
+        finished_bytes: their sizes.
+        dispatch_mark: records up to this sequence may have been delivered, if the topic has one lane.
+        offline_since: since when it has no consumer, in milliseconds since the epoch; 0 while it has one.
+        lane_marks: as the dispatch mark, for each of ten lanes.
+    """
+
+    finished: int = 0
+    finished_bytes: int = 0
+    dispatch_mark: int = 0
+    offline_since: int = 0
+    lane_marks: tuple[int, ...] = ()
+
+
+def definition_key(number: int) -> str:
+    """The key of the mark that says what a durable subscription is."""
+    return f"{DEFINITIONS}{number}"
+
+
+def durable_keys(number: int) -> LaneKeys:
+    """The keys of the other marks of a durable subscription."""
+    return LaneKeys(progress=f"sub/c/{number}", pages=f"sub/a/{number}/", states=f"sub/d/{number}/")
+
+
+class DurableProgress:
+    """How far one durable subscription has come. What it is is stored with it for the first time.
+
+    Args:
+        stored: how far it has come; None if it is new.
+
+    Attributes:
+        definition: what it is. The first commit fills in how many records the topic has had, if that is not known.
+        offline_since: since when it has no consumer, in milliseconds since the epoch; 0 while it has one.
+        is_stored: whether a commit has stored it.
+    """
+
+    def __init__(
+        self, topic: "Topic", number: int, definition: Definition, stored: Progress | None, now_ms: int
+    ) -> None:
+        self.definition = definition
+        self._topic = topic
+        self._number = number
+        self._key = durable_keys(number).progress
+        self.is_stored = self._is_written = stored is not None
+        self._stored = stored or Progress()
+        self._earlier = (0, 0)  # how many records its first commit has that were sent before it came, and their sizes
+        self.offline_since = min(self._stored.offline_since or now_ms, now_ms)
+
+    def left(self) -> LaneState:
+        """What is left of the topic's records."""
+        count = size = 0
+        if self.definition.appended >= 0:
+            count = self._topic.appended - self.definition.appended - self._stored.finished
+            size = self._topic.appended_bytes - self.definition.appended_bytes - self._stored.finished_bytes
+        return LaneState(count=count, bytes=size)
+
+    def dispatch_marks(self) -> tuple[int, ...]:
+        """The dispatch marks that the store has; none is left where the topic has got other lanes: it was empty."""
+        count, stored = len(self._topic.lanes), self._stored
+        marks = (stored.dispatch_mark,) if count == 1 else stored.lane_marks
+        return marks if len(marks) == count else (0,) * count
+
+    def write(self, part: QueuePart, dispatch_marks: list[int], batch: WriteBatch) -> None:
+        """Put it into a batch, as it is when the commit is done."""
+        if not self.is_stored:
+            self._note_earlier(batch)
+        finished, size = self._finished_after(part)
+        own, lane_marks = (dispatch_marks[0], ()) if len(dispatch_marks) == 1 else (0, tuple(dispatch_marks))
+        progress = Progress(finished, size, own, self.offline_since, lane_marks)
+        batch.marks[self._key] = msgspec.msgpack.encode(progress)
+        if not self._is_written:
+            self._is_written = True
+            batch.marks[definition_key(self._number)] = msgspec.msgpack.encode(self._defined())
+
+    def committed(self, part: QueuePart) -> None:
+        """A commit is done."""
+        self.is_stored = True
+        self._stored, self._earlier = Progress(*self._finished_after(part)), (0, 0)
+        if part.owned is not None:
+            self._topic.recount(part.owned)
+
+    def _finished_after(self, part: QueuePart) -> tuple[int, int]:
+        """How many records it has finished when a commit is done, and their sizes."""
+        count, size = self._earlier
+        size += sum([message.size for message in part.removals])
+        return self._stored.finished + count + len(part.removals), self._stored.finished_bytes + size
+
+    def _note_earlier(self, batch: WriteBatch) -> None:
+        """Count what others need of what was sent before it came, and is in its first commit: it has finished that."""
+        lanes = [batch.lanes[id] for id in self._topic.lanes if id in batch.lanes]
+        earlier = [m.size for lane in lanes for m in lane.appends if m.sequence <= self.definition.start]
+        self._earlier = len(earlier), sum(earlier)
+
+    def _defined(self) -> Definition:
+        """What it is; no commit is under way now, so the records that the topic has had are those up to its start."""
+        if self.definition.appended < 0:
+            counts = {"appended": self._topic.appended, "appended_bytes": self._topic.appended_bytes}
+            self.definition = msgspec.structs.replace(self.definition, **counts)
+        return self.definition
+
+
+class DurableSubscription(LaneSubscription):
+    """One durable subscription.
+
+    Args:
+        watch: is told when it has a consumer, or has none any more, or another policy.
+        drop: removes it, when it has no consumer.
+        definition: what it is. Its first commit fills in how many records the topic has had, if that is not known.
+        progress: how far it has come; None if it is new.
+
+    Attributes:
+        is_leaving: whether it is removed in one of the next steps, with the pattern that it belongs to.
+    """
+
+    is_leaving = False
+
+    def __init__(
+        self,
+        watch: Callable[["DurableSubscription"], None],
+        drop: Callable[["DurableSubscription"], None],
+        topic: "Topic",
+        number: int,
+        definition: Definition,
+        progress: Progress | None,
+        finished: AckSet,
+    ) -> None:
+        self._watch = partial(watch, self)
+        self.drop = partial(drop, self)
+        self._own: Callable[[], Session | None] = lambda: None
+        self.topic = topic
+        self.number = number
+        self._progress = DurableProgress(topic, number, definition, progress, topic.core.wall.believed_ms())
+        wanted = None if definition.selector is None else selector(definition.selector)
+        self.subscriber = ".".join(self.key)
+        facts = {"topic": topic.destination.name, "client": definition.client_id, "subscription": definition.name}
+        text = f"durable subscription {definition.name} of {definition.client_id} to topic {topic.destination.name}"
+        super().__init__(
+            topic.core, topic, durable_keys(number), finished, self._progress.left(), self._progress,
+            self._progress.dispatch_marks(), wanted, _own_policy(topic.policy), self._ledger(),
+            DamageReport("subscription.damaged", text, facts),
+            handlers=DispatchHandlers(consumers_changed=self._note_consumer),
+        )  # fmt: skip
+
+    def _ledger(self) -> DestinationLedger | None:
+        return self.topic.core.ledger.of(self.topic.destination, subscriber=self.subscriber)
+
+    def policy_changed(self) -> None:
+        """Another policy applies from now on."""
+        self.take_policy(_own_policy(self.topic.policy), self._ledger(), 0)
+        self._watch()
+
+    @property
+    def definition(self) -> Definition:
+        """What it is."""
+        return self._progress.definition
+
+    @property
+    def offline_since(self) -> int:
+        """Since when it has no consumer, in milliseconds since the epoch; 0 while it has one."""
+        return self._progress.offline_since
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The client id and the name."""
+        return self.definition.client_id, self.definition.name
+
+    @property
+    def has_been_stored(self) -> bool:
+        """Whether a commit has stored what it is: before, a crash forgets it."""
+        return self._progress.is_stored
+
+    @property
+    def start(self) -> int:
+        """It gets what comes after this sequence."""
+        return self.definition.start
+
+    @property
+    def no_local(self) -> bool:
+        """Whether it does not want what its own connection sends."""
+        return self.definition.no_local
+
+    # Messages come.
+
+    def take_in(self, stored: list[Message], senders: Senders) -> None:
+        """Take what was committed to the topic."""
+        if stored[0].sequence <= self.start:
+            stored = [message for message in stored if message.sequence > self.start]
+            if not stored:
+                return
+        self.bytes += sum([message.size for message in stored])
+        wanted = stored
+        if self.no_local or self.looks_early:
+            own = self._own() if self.no_local else None
+            wanted = [m for m in stored if (own is None or senders.get(m.sequence) is not own) and self._wants(m)]
+        self._come(stored, wanted)
+
+    def skip(self, first: int, last: int) -> None:
+        """Sequences that no message will ever have."""
+        self.finished.add_range(first, last)
+
+    def expire(self, records: list[Message]) -> tuple[int, int]:
+        """Finish messages that have expired, but for those in flight.
+
+        Args:
+            records: of one lane, in order; each subscription makes messages of its own of them. They have contents if a
+                dead letter or an advisory needs these.
+
+        Raises:
+            StoreError: its delivery states cannot be read. Nothing has changed.
+        """
+        wanted = {record.sequence: record for record in records if record.sequence not in self.finished}
+        free = self.locator.free_of(list(wanted))
+        messages = [shell(wanted[sequence]) for sequence in free]
+        self._settled.set_states(messages)
+        self.withdrawal.take_out(free)
+        self.withdrawal.removed(messages)
+        cause = "expired before it could be delivered"
+        send_dead_letters(self.core, self, messages, "expired", cause, subscriber=self.subscriber)
+        return len(messages), len(wanted) - len(free)
+
+    # It comes, its consumer comes and goes.
+
+    def note_change(self) -> None:
+        """Store what it is with the open commit."""
+        self.commits.list()
+
+    def _note_consumer(self) -> None:
+        """Its consumer came, or has gone: how long it has none is known, and which connection had it last."""
+        for subscription in self.subscriptions:
+            self._own = ref(subscription.session)
+        self._progress.offline_since = 0 if self.subscriptions else self.core.wall.believed_ms()
+        self.commits.list()
+        self._watch()
+
+
+def _own_policy(policy: Policy) -> Policy:
+    """The policy of a durable subscription: without what only makes sense where a queue has a lane and consumers."""
+    return replace(
+        policy, redelivery_at="in-place", consumers_before_dispatch_starts=0, time_before_dispatch_starts=0.0,
+    )  # fmt: skip
 
 
 class Holder(Protocol):
@@ -96,14 +1038,14 @@ class Topic:
         states = self._states.values()
         self.depth, self.bytes = sum([s.count for s in states]), sum([s.bytes for s in states])
         self.appended, self.appended_bytes = counts.appended, counts.appended_bytes
-        self._next_sequence = max([s.next_sequence for s in states])
-        self.filled_to = self.announced = self._next_sequence - 1
+        self.next_sequence = max([s.next_sequence for s in states])
+        self.filled_to = self.announced = self.next_sequence - 1
         self._plain: dict[TopicSubscription, None] = {}
         self._counts_changed = False
         self._no_local = 0  # how many subscriptions do not want what their own session sends
         self._open = TopicPart(self)
         self.kept = KeptMessages(self, counts.first_kept, counts.kept, counts.kept_bytes)
-        self._holders: list[Holder] = [self.kept]
+        self.holders: list[Holder] = [self.kept]
         head = min([s.head for s in states if s.head], default=0)
         if self.kept.is_keeping and 0 < head < self.kept.first:
             self.sweep(head, self.kept.first - 1)  # a recovery that a crash ended may have held some
@@ -113,29 +1055,14 @@ class Topic:
         """The key of its mark."""
         return counts_key(self.stored)
 
-    def lane_of(self, priority: int) -> int:
-        """The id of the lane that messages of a priority are in."""
-        return self.lanes[0] if len(self.lanes) == 1 else self.lanes[priority]
-
-    @property
-    def next_sequence(self) -> int:
-        """The sequence of the next message."""
-        return self._next_sequence
-
-    @property
-    def holder_count(self) -> int:
-        """How many are asked whether they need a record."""
-        return len(self._holders)
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it was not deleted."""
-        return not self.is_deleted
-
     @property
     def is_dead_letter_queue(self) -> bool:
         """Whether dead letters go to it."""
         return is_dead_letter_queue(self.destination, self.policy)
+
+    def lane_of(self, priority: int) -> int:
+        """The id of the lane that messages of a priority are in."""
+        return self.lanes[0] if len(self.lanes) == 1 else self.lanes[priority]
 
     def policy_changed(self) -> None:
         """Another policy applies from now on, to present plain subscriptions too, but for their limits."""
@@ -157,9 +1084,9 @@ class Topic:
             expiration: milliseconds since the epoch; 0 for never.
             persistent: what the sender wants. Whether it is stored depends on who needs it.
         """
-        message = Message(self._next_sequence, content, expiration, priority, persistent)
+        message = Message(self.next_sequence, content, expiration, priority, persistent)
         message.stored = False
-        self._next_sequence += 1
+        self.next_sequence += 1
         part = self._open
         part.appends.append(message)
         if self.ledger is not None:
@@ -199,7 +1126,7 @@ class Topic:
         starts = [durable.start + 1 for durable in self.durables]
         if self.kept.is_keeping:
             starts.append(self.kept.first)
-        return min(starts, default=self._next_sequence)
+        return min(starts, default=self.next_sequence)
 
     def _counts(self, part: TopicPart) -> Counts:
         """What its mark says when a commit is done."""
@@ -262,10 +1189,10 @@ class Topic:
         The holder that needed a record last time is asked first. So a record costs little as long as one holder needs
         it, and one question to every holder when it goes.
         """
-        for index, holder in enumerate(self._holders):
+        for index, holder in enumerate(self.holders):
             sequences = holder.done_of(sequences)
             if not sequences:
-                self._holders.insert(0, self._holders.pop(index))
+                self.holders.insert(0, self.holders.pop(index))
                 break
         return sequences
 
@@ -285,7 +1212,7 @@ class Topic:
             records: which, in order, with their priorities; their contents are not looked at.
         """
         sequences = [record.sequence for record in records]
-        for holder in [holder for holder in self._holders if holder is not self.kept]:
+        for holder in [holder for holder in self.holders if holder is not self.kept]:
             sequences = holder.done_of(sequences) if sequences else []
         free = set(sequences)
         for part in (self._open, *self.core.parts_of(self)):
@@ -338,7 +1265,7 @@ class Topic:
             maximum_pending: how many messages wait beyond its prefetch; -1 for any number, None for what the policy
                 says.
         """
-        recovery, start = None, self._next_sequence
+        recovery, start = None, self.next_sequence
         if retroactive or self.policy.always_retroactive:
             recovery, start = self._recovery(), self.announced + 1
         source = TopicSubscription(self, start, no_local=no_local, maximum_pending=maximum_pending, recovery=recovery)
@@ -356,7 +1283,7 @@ class Topic:
         if first > last:
             return None
         recovery = Recovery(self, first, last, self._end_recovery)
-        self._holders.append(recovery)
+        self.holders.append(recovery)
         return recovery
 
     def leave(self, source: TopicSubscription) -> None:
@@ -367,20 +1294,20 @@ class Topic:
     def add_durable(self, durable: DurableSubscription) -> None:
         """A durable subscription is there from now on, whether anybody consumes it or not."""
         self.durables.append(durable)
-        self._holders.append(durable)
-        if (highest := durable.finished.highest) >= self._next_sequence:  # a message whose record is gone had it
-            self._next_sequence, self.filled_to, self.announced = highest + 1, highest, highest
+        self.holders.append(durable)
+        if (highest := durable.finished.highest) >= self.next_sequence:  # a message whose record is gone had it
+            self.next_sequence, self.filled_to, self.announced = highest + 1, highest, highest
         self._no_local += durable.no_local
 
     def remove_durable(self, durable: DurableSubscription) -> None:
         """A durable subscription is removed."""
         self.durables.remove(durable)
-        self._holders.remove(durable)
+        self.holders.remove(durable)
         self._no_local -= durable.no_local
 
     def _end_recovery(self, recovery: Recovery) -> None:
         """A retroactive consumer has what was kept, or is gone: what was held for it may go."""
-        self._holders.remove(recovery)
+        self.holders.remove(recovery)
         if recovery.has_more:
             self.sweep(*recovery.left)
 

@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 from quire.broker.core.core import Core, Target
 from quire.broker.core.subscription import AckMode, Source, Subscription
@@ -24,19 +24,12 @@ from quire.broker.producer_ids import ProducerIds
 from quire.broker.queues.lane import QueueLane
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.routing import Routing
-from quire.broker.streams.groups.member import MemberSubscription
+from quire.broker.streams.groups.group import MemberSubscription
 from quire.broker.topics.durables import Durables
 from quire.errors import LimitExceeded, TransactionTimedOut, TransactionTooLarge
 from quire.logs import event
 from quire.message import Message
 from quire.store.base import Delivery
-
-
-class Timed(Protocol):
-    """What has a limit of time."""
-
-    def time_out(self) -> None:
-        """The time is up."""
 
 
 class TransactionTimeouts:
@@ -48,16 +41,16 @@ class TransactionTimeouts:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._max_age = core.settings.transaction.max_age
-        self._deadlines: dict[Timed, float] = {}
+        self._deadlines: dict[Transaction, float] = {}
         self._is_armed = False
 
-    def add(self, transaction: Timed) -> None:
+    def add(self, transaction: "Transaction") -> None:
         """A transaction begins."""
         if self._max_age:
             self._deadlines[transaction] = self._core.clock.monotonic() + self._max_age
             self._arm()
 
-    def discard(self, transaction: Timed) -> None:
+    def discard(self, transaction: "Transaction") -> None:
         """A transaction is over, or prepared. It need not be here."""
         self._deadlines.pop(transaction, None)
 
@@ -153,29 +146,24 @@ class HiddenMessages:
 
     def remove(self) -> None:
         """They are done with: remove them with the open commit."""
-        if is_there(self.queue):
+        if not self.queue.is_deleted:
             self.queue.withdrawal.settle_hidden(self._messages)
 
     def note_return(self, cause: str) -> None:
         """They are going to come back: store that with the open commit. Then ``show`` them."""
-        if is_there(self.queue):
+        if not self.queue.is_deleted:
             for message in self._messages:
                 message.deliveries += 1
                 self.queue.note_delivery(message, Delivery(message.deliveries, message.failures, 0, cause))
 
     def show(self) -> None:
         """They wait again, before later ones, in their order."""
-        if is_there(self.queue):
+        if not self.queue.is_deleted:
             self.queue.redelivered += len(self._messages)
             self.queue.withdrawal.show(self._messages)
 
     def _own(self, lane: QueueLane, messages: list[Message]) -> list[Message]:
         return messages if len(self.queue.lanes) == 1 else lane.own(messages)
-
-
-def is_there(queue: LaneDispatch) -> bool:
-    """Whether a queue was not deleted meanwhile, with all its messages."""
-    return not queue.is_deleted
 
 
 def _without_content(message: Message) -> Message:
@@ -244,7 +232,7 @@ def take_waiting(source: Source, found: list[Message]) -> list[Message]:
 
 def settle_waiting(source: Source, taken: list[Message]) -> bool:
     """Remove what ``take_waiting`` gave, as if it were acknowledged in flight; False if its queue was deleted."""
-    if not isinstance(source, LaneDispatch) or not is_there(source):
+    if not isinstance(source, LaneDispatch) or source.is_deleted:
         return False
     source.withdrawal.settle_hidden([message for message in taken if message.stored])
     source.acknowledge([message for message in taken if not message.stored])
@@ -253,7 +241,7 @@ def settle_waiting(source: Source, taken: list[Message]) -> bool:
 
 def put_back(source: Source, taken: list[Message]) -> None:
     """What ``take_waiting`` gave waits again, as before."""
-    if isinstance(source, LaneDispatch) and is_there(source):
+    if isinstance(source, LaneDispatch) and not source.is_deleted:
         source.withdrawal.show(taken)
 
 

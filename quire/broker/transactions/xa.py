@@ -7,7 +7,7 @@ sequences of those it has acknowledged. Of what is not persistent, a crash leave
 
 import logging
 from enum import StrEnum
-from typing import NamedTuple, Protocol, Self
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -15,8 +15,7 @@ from quire.broker.core.core import Commit
 from quire.broker.core.subscription import Session, Source
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.addresses import Scope, read_destination
-from quire.broker.topics.durable import DurableSubscription
-from quire.broker.topics.topic_subscription import TopicSubscription
+from quire.broker.topics.topic import DurableSubscription, TopicSubscription
 from quire.broker.transactions.decisions import FORMAT, Xid
 from quire.broker.transactions.transaction import (
     HeldSend,
@@ -24,7 +23,6 @@ from quire.broker.transactions.transaction import (
     Transaction,
     TransactionServices,
     check_room,
-    is_there,
     know_producers,
 )
 from quire.destination import Destination
@@ -204,7 +202,7 @@ class PreparedTransaction:
         for hidden in self._hidden:
             hidden.remove()
         for source, messages in self._kept:
-            if not isinstance(source, LaneDispatch) or is_there(source):
+            if not isinstance(source, LaneDispatch) or not source.is_deleted:
                 source.acknowledge(messages)
         self._kept = []
         self._end(outcome)
@@ -222,7 +220,7 @@ class PreparedTransaction:
         for source, messages in self._kept:
             if isinstance(source, TopicSubscription) and not source.subscriptions:
                 source.acknowledge(messages)  # its consumer is gone, and its messages are too
-            elif not isinstance(source, LaneDispatch) or is_there(source):
+            elif not isinstance(source, LaneDispatch) or not source.is_deleted:
                 source.redeliver(messages, 0, ROLLED_BACK)
 
     def forget(self) -> None:
@@ -265,22 +263,6 @@ class XaState(StrEnum):
     """An operator has decided, and the outcome is not forgotten yet."""
 
 
-class Registry(Protocol):
-    """What a branch needs of all branches."""
-
-    def key(self, xid: Xid) -> str:
-        """The key of a branch's marks."""
-
-    def note(self, branch: "XaBranch", state: XaState) -> None:
-        """A branch comes into another state with the open commit."""
-
-    def release(self, branch: "XaBranch") -> None:
-        """A branch is prepared: it is its session's no more."""
-
-    def remove(self, branch: "XaBranch") -> None:
-        """A branch is over."""
-
-
 class XaBranch:
     """One branch.
 
@@ -298,7 +280,7 @@ class XaBranch:
     """
 
     def __init__(
-        self, services: TransactionServices, registry: Registry, xid: Xid, session: Session | None = None,
+        self, services: TransactionServices, registry: "XaRegistry", xid: Xid, session: Session | None = None,
         prepared: PreparedTransaction | None = None, transaction: Transaction | None = None,
     ) -> None:  # fmt: skip
         self.xid = xid
@@ -368,7 +350,7 @@ class XaBranch:
             return False
         key = self._registry.key(self.xid)
         self._prepared = PreparedTransaction.prepare(self._services, key, transaction, self.owner)
-        self._registry.release(self)
+        self._registry.forget(self, self.session)
         self._transaction = self.session = None
         self._change(XaState.PREPARED)
         return True
@@ -592,11 +574,11 @@ class XaRegistry:
         else:
             last = branch.session
             branch.resume(session)
-            self._forget(branch, last)
+            self.forget(branch, last)
         self._unprepared.setdefault(session, set()).add(branch)
         return branch
 
-    def _forget(self, branch: XaBranch, session: Session | None) -> None:
+    def forget(self, branch: XaBranch, session: Session | None) -> None:
         """A branch is no unprepared one of a session any more."""
         if session is not None and session in self._unprepared:
             self._unprepared[session].discard(branch)
@@ -695,14 +677,11 @@ class XaRegistry:
             WrongTransactionState: it is not prepared, or something is decided already.
             StoreError: what was prepared cannot be read.
         """
-        self._decide(xid, "commit")
+        self.branch(xid).decide("commit")
 
     def rollback(self, xid: Xid) -> None:
         """Roll a prepared transaction back in place of its transaction manager. Raises what ``commit`` does."""
-        self._decide(xid, "rollback")
-
-    def _decide(self, xid: Xid, outcome: str) -> None:
-        self.branch(xid).decide(outcome)
+        self.branch(xid).decide("rollback")
 
     # Branches.
 
@@ -716,13 +695,9 @@ class XaRegistry:
         self._core.list_part(self._open)
         self._core.hurry()
 
-    def release(self, branch: XaBranch) -> None:
-        """A branch is prepared: it is its session's no more."""
-        self._forget(branch, branch.session)
-
     def remove(self, branch: XaBranch) -> None:
         """A branch is over."""
-        self.release(branch)
+        self.forget(branch, branch.session)
         self._branches.pop(branch.xid, None)
         self.spanning.pop(branch.xid, None)
 

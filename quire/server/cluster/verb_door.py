@@ -18,7 +18,7 @@ import msgspec
 from quire.broker.broker import Broker
 from quire.broker.routing.addresses import Address
 from quire.broker.schedule import Timing
-from quire.broker.streams.groups.group_partition import RETRIES
+from quire.broker.streams.groups.group import RETRIES
 from quire.cluster import verb_frames as verbs
 from quire.cluster.cluster_map import ClusterMap, lost_to_another
 from quire.cluster.verb_frames import Kind, Run, VerbDecoder, VerbFrame

@@ -19,7 +19,7 @@ from typing import Annotated
 import msgspec
 
 from quire.broker.advisories import PREFIX as ADVISORY
-from quire.broker.streams.groups.group_partition import RETRIES
+from quire.broker.streams.groups.group import RETRIES
 from quire.errors import LimitExceeded, QuireError
 from quire.message import PROPERTY_TYPES, Message, property_types, unescape
 from quire.protocols.openwire.commands import (

@@ -14,8 +14,8 @@ from quire.broker.core.subscription import AckMode
 from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.broker.routing.route import whole_number
 from quire.broker.routing.temporary import REPLY_TO
+from quire.broker.streams.groups.group import NOTHING, RETRIES, RETRY_LANE, read_held
 from quire.broker.streams.groups.group_definition import Mode, Order
-from quire.broker.streams.groups.group_partition import NOTHING, RETRIES, RETRY_LANE, read_held
 from quire.broker.streams.partition import Start
 from quire.destination import DestinationKind
 from quire.destination_pattern import Pattern

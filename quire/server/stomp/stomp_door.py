@@ -26,7 +26,7 @@ from quire.broker.routing.addresses import read_destination
 from quire.broker.routing.route import NOT_STORED, read_priority, read_producer, whole_number
 from quire.broker.routing.temporary import REPLY_TO
 from quire.broker.schedule import CRON, DELAY, PERIOD, Timing
-from quire.broker.streams.groups.group_partition import RETRIES, RETRY_LANE
+from quire.broker.streams.groups.group import RETRIES, RETRY_LANE
 from quire.broker.streams.groups.retries import LEVELS_MS, level_ms
 from quire.broker.streams.stream import PARTITION
 from quire.destination import Destination, DestinationKind

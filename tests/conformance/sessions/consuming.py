@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from quire.broker.routing.addresses import Address
+from quire.broker.streams.groups.group import ALL, RETRIES
 from quire.broker.streams.groups.group_definition import Mode
-from quire.broker.streams.groups.group_partition import ALL, RETRIES
 from quire.broker.streams.partition import Start, StartKind
 from quire.destination import DestinationKind
 from quire.errors import InvalidArgument, InvalidDestination, LimitExceeded, QuireError

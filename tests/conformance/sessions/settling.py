@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from quire.broker.routing.addresses import Address
-from quire.broker.streams.groups.group_partition import ALL
+from quire.broker.streams.groups.group import ALL
 from quire.destination import DestinationKind
 from quire.sessions.base import (
     ACCEPTED,

@@ -4,7 +4,7 @@ from typing import Any
 
 from quire.broker.core.subscription import AckMode, Session, Subscription
 from quire.broker.pull import Pull
-from quire.broker.topics.durable import DurableSubscription
+from quire.broker.topics.topic import DurableSubscription
 from quire.broker.transactions.transaction import Transaction
 from quire.errors import QuireError, StoreCorrupt
 from quire.message import Message, header_lines

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.broker.core.subscription import Subscription
-from quire.broker.topics.durable import DurableSubscription
-from quire.broker.topics.topic import Holder
+from quire.broker.topics.topic import DurableSubscription, Holder
 from quire.errors import QuireError, StoreFull
 from quire.message import Message
 from quire.store.base import Store, Sync, walk

@@ -7,17 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.topics.topic_subscription import (
-    MEMORY_LIMIT,
-    PENDING_LIMIT,
+from quire.broker.topics.pending import (
     EvictionStrategy,
     LowestPriorityFirst,
     OldestFirst,
     PendingMessages,
     PrioritizedMessages,
     SupersededFirst,
-    TopicSubscription,
 )
+from quire.broker.topics.topic import MEMORY_LIMIT, PENDING_LIMIT, TopicSubscription
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings

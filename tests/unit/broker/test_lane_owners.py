@@ -6,9 +6,9 @@ import pytest
 
 from quire.broker.queues.queue import Queue
 from quire.broker.queues.shared_lane import LaneSubscription
-from quire.broker.streams.groups.group_partition import GroupPartition
+from quire.broker.streams.groups.group import GroupPartition
 from quire.broker.streams.groups.retries import RetryQueue
-from quire.broker.topics.durable import DurableSubscription
+from quire.broker.topics.topic import DurableSubscription
 
 
 def methods_of(kind: type) -> set[str]:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.topics.durable import Progress
+from quire.broker.topics.topic import Progress
 from quire.errors import QuireError, StoreFull
 from quire.management.queues import Management
 from quire.management.topics import TopicManagement

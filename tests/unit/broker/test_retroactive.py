@@ -260,7 +260,7 @@ def test_what_a_failed_commit_had_is_not_kept() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_when_the_policy_ends_what_was_kept_goes_step_by_step(restarts: bool, monkeypatch: Any) -> None:
-    monkeypatch.setattr("quire.broker.topics.topic_records.LET_GO_AT_ONCE", 3)
+    monkeypatch.setattr("quire.broker.topics.topic.LET_GO_AT_ONCE", 3)
     stepped = keeping("fixed-count")
     publish(stepped, *"123456789")
     if restarts:

@@ -3,7 +3,7 @@
 import pytest
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.topics.durable import DurableSubscription
+from quire.broker.topics.topic import DurableSubscription
 from quire.broker.transactions.xa import XaBranch
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings

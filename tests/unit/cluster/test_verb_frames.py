@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quire.broker.core.subscription import AckMode
 from quire.broker.routing.addresses import Address
-from quire.broker.streams.groups.group_partition import Held
+from quire.broker.streams.groups.group import Held
 from quire.broker.streams.partition import Start, StartKind
 from quire.cluster import verb_frames as verbs
 from quire.cluster.verb_frames import HEAD, MAX_BODY, MAX_FRAME, Kind, RelayedRetry, Run, VerbDecoder, VerbFrame

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire.broker.topics.durable import DurableSubscription
+from quire.broker.topics.topic import DurableSubscription
 from quire.testing.stepped import SteppedClient
 from tests.unit.http.conftest import Api
 

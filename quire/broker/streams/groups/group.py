@@ -1,32 +1,697 @@
 """A consumer group: its members, what each of them has, what the group has finished of each partition.
 
-The policy of a consumer group, made of its stream's.
+A member is the session that gets the messages of the partitions it was given, each with a lease. One that comes back
+says which messages it still has (``Held``). In a group that is ordered by key, at most one message of each key is out
+(``KeyOrder``).
+
+A lease says how long the member may have a message, exact to a tick, whatever the timeout. A wheel of ticks says when
+to look at which consumer. It holds consumers and not messages: each message in flight knows its own deadline, and a
+look goes over what its consumer has in flight. So a lease costs nothing but that number, and nothing is left of it when
+the message is acknowledged.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from quire.broker.streams.groups.group_definition import GroupDefinition, Order, members_key
-from quire.broker.streams.groups.group_partition import RETRIES, GroupPartition, Progress
-from quire.broker.streams.groups.member import GroupMember, Leases, MemberSubscription
-from quire.broker.streams.groups.rebalance import Coordinator, RebalanceSettings, StoredMembership, Strategy
-from quire.broker.streams.groups.retries import RetryLadder, RetryMessage, RetryQueue
-from quire.broker.streams.partition import Partition, PartitionedStream, Start
+from quire.broker.core.core import DestinationLedger
+from quire.broker.core.shared_prefetch import ChildSubscription, SharedPrefetch
+from quire.broker.core.subscription import AckMode, Session, Subscription
+from quire.broker.queues.lane import DispatchMark, QueuePart
+from quire.broker.queues.lane_dispatch import DamageReport, DispatchHandlers
+from quire.broker.queues.parking import Group as MessageGroup
+from quire.broker.queues.parking import MessageGroups
+from quire.broker.queues.shared_lane import LaneSubscription
+from quire.broker.streams.groups.group_definition import (
+    GroupDefinition,
+    Order,
+    dead_letter_of,
+    members_key,
+    partition_keys,
+)
+from quire.broker.streams.groups.rebalance import Coordinator, RebalanceSettings, Strategy
+from quire.broker.streams.groups.retries import (
+    RetryLadder,
+    RetryMessage,
+    RetryQueue,
+    resume_messages,
+)
+from quire.broker.streams.partition import Partition, PartitionedStream
+from quire.clock import Clock
 from quire.cursors.ack_set import AckSet
 from quire.destination import MAX_NAME
-from quire.errors import AccessRefused
-from quire.message import Message
+from quire.errors import AccessRefused, InvalidHeader
+from quire.message import Message, escape
+from quire.scheduler import Scheduler, Timer
 from quire.selectors import selector
 from quire.settings import Policy
-from quire.store.base import StoredDestination
+from quire.store.base import Delivery, LaneState, StoredDestination, WriteBatch
+
+
+class Progress(msgspec.Struct, array_like=True, frozen=True):
+    """What a group remembers of a partition besides what it has finished: the mark ``group/NUMBER/PARTITION/p``."""
+
+    dispatch_mark: int = 0
+
+
+class PartitionProgress:
+    """How far one group has come in one partition; ``is_stored`` once a commit has stored something of it."""
+
+    def __init__(self, stream: PartitionedStream, group: int, partition: int) -> None:
+        self._stream = stream
+        self._partition = partition
+        self._key = partition_keys(group, partition).progress
+        self._written: Progress | None = None
+        self.is_stored = False
+
+    def write(self, part: QueuePart, dispatch_marks: list[int], batch: WriteBatch) -> None:
+        progress = Progress(*dispatch_marks)
+        if progress != self._written:
+            self._written = progress
+            batch.marks[self._key] = msgspec.msgpack.encode(progress)
+
+    def committed(self, part: QueuePart) -> None:
+        """A commit is done: retention may let go what it has finished."""
+        self.is_stored = True
+        if part.removals:
+            self._stream.finished(self._partition)
+
+
+class KeyOrder(MessageGroups):
+    """The keys that have a message in flight; each is a message group for as long as it has one."""
+
+    def __init__(self, changed: Callable[[str, Subscription | None], None]) -> None:
+        super().__init__(changed)
+        self._keys: dict[int, MessageGroup] = {}
+
+    def is_moving(self, name: str) -> bool:
+        return name in self.groups
+
+    def restarts(self, message: Message) -> bool:
+        """Never: numbers within a group say nothing about a key."""
+        return False
+
+    def take(self, name: str, owner: Subscription, message: Message) -> bool:
+        group = self.assign(name, owner)
+        if self._keys.get(message.sequence) is not group:
+            self._keys[message.sequence] = group
+            group.in_flight += 1
+        return False
+
+    def settled(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            group = self._keys.pop(message.sequence, None)
+            if group is not None and self.groups.get(group.name) is group:
+                group.in_flight -= 1  # members that come back may say that they have several
+                if not group.in_flight:
+                    self.close(group.name)
+
+
+STATES_AT_ONCE = 1000
+"""How many delivery states are read at once."""
+
+
+class GroupPartition(LaneSubscription):
+    """One partition, as one group sees it.
+
+    Attributes:
+        timed_out: how many leases ended because their time was up.
+        lost: how many messages retention let go before the group had finished them.
+    """
+
+    def __init__(self, group: "Group", partition: Partition, finished: AckSet, progress: Progress) -> None:
+        self.group = group
+        self.partition = partition
+        self.is_stored = group.is_stored
+        self.timed_out = self.lost = 0
+        stream, name, index = partition.destination.name, group.name, partition.index
+        facts = {"stream": stream, "group": name, "partition": index}
+        partition.start_after(finished.highest)
+        self._progress = PartitionProgress(group.stream, group.number, index)
+        super().__init__(
+            partition.core, partition, partition_keys(group.number, index), finished,
+            LaneState(count=_unfinished(partition, finished)), self._progress,
+            (progress.dispatch_mark,), group.selector, group.policy, self._ledger(),
+            DamageReport("group.damaged", f"group {name} of stream {stream}, partition {index}", facts),
+            is_stored=group.is_stored,
+            handlers=DispatchHandlers(
+                relocate=self.relocate, as_letter=self._letter, refuse_hiding=self._fence
+            ),
+            groups_kind=KeyOrder if group.definition.order is Order.KEY_ORDERED else MessageGroups,
+        )  # fmt: skip
+        self._records = self.lanes[0].reader
+        self.policy_changed()
+
+    def policy_changed(self) -> None:
+        policy, order = self.group.policy, self.group.definition.order
+        self.retry_delays = self.group.ladder
+        self.max_in_flight = 1 if order is Order.ORDERLY else policy.max_in_flight
+        if order is Order.KEY_ORDERED:
+            self.group_header = escape(policy.partition_key_header.encode())
+        self.take_policy(policy, self._ledger(), policy.max_in_flight_bytes)
+
+    def _ledger(self) -> DestinationLedger | None:
+        return self.partition.core.ledger.of(
+            self.partition.destination, subscriber=self.group.name, lane=self.partition.index
+        )
+
+    @property
+    def has_been_stored(self) -> bool:
+        return self._progress.is_stored
+
+    @property
+    def lag(self) -> int:
+        return _unfinished(self.partition, self.finished)
+
+    # Messages come.
+
+    def take_in(self, stored: list[Message]) -> None:
+        if stored[0].sequence <= self.finished.base:  # it was sent before the group began
+            stored = [message for message in stored if message.sequence not in self.finished]
+            if not stored:
+                return
+        self._come(stored, [message for message in stored if self._wants(message)] if self.looks_early else stored)
+
+    def skip(self, first: int, last: int) -> None:
+        """Offsets that no message will ever have."""
+        self.finished.add_range(first, last)
+        if self.group.is_stored:
+            self.commits.list()
+
+    def records_gone(self, sequences: list[int]) -> None:
+        """Retention removes records that no member has in flight."""
+        wanted = [sequence for sequence in sequences if sequence not in self.finished]
+        free = self.withdrawal.take_out(wanted)
+        if not free:
+            return
+        self.lost += len(free)
+        shells = [Message(sequence, b"") for sequence in free]
+        for shell in shells:  # whether it has a delivery state is not asked: nothing may fail here
+            shell.deliveries = 1
+        self.withdrawal.removed(shells, by_operator=True)
+
+    # They are given out.
+
+    def room_for(self, consumer: Subscription) -> int:
+        """How many more messages a member may have: of several members each has its share of the limit."""
+        room, members = self.room, len(self.subscriptions)
+        if members == 1:
+            return room
+        return min(room, -(-self.policy.max_in_flight // members) - len(consumer.in_flight))
+
+    # They are settled, or come back.
+
+    def relocate(self, messages: list[Message], cause: str) -> bool:
+        """Where retries have a lane, messages that failed are finished here and linked there."""
+        retries = self.group.retries
+        if retries is None:
+            return False
+        now = self.core.wall.steady_ms()
+        for message in messages:
+            state = Delivery(message.deliveries, message.failures, message.not_before or now, cause)
+            retries.relocate(self.partition.lane, message, state)
+        self.remove_resident(messages)
+        return True
+
+    def _letter(self, message: Message) -> Message:
+        return dead_letter_of(self.group.name, self.partition.index, message.sequence, message)
+
+    def find_late(self, sequence: int) -> list[Message]:
+        """What is there to finish if a member acknowledges a message that it does not have any more.
+
+        Returns:
+            The message, or its retries, if it came back and no member has it; for ``finish_late``.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        retries = self.group.retries
+        if retries is not None and (waiting := retries.waiting(self.partition.lane, sequence)):
+            return [*waiting]
+        return self._records.load(self.partition.lane, [sequence]) if self._came_back(sequence) else []
+
+    def finish_late(self, found: list[Message]) -> bool:
+        """Finish what ``find_late`` found: whether there was anything that no member has."""
+        retries = self.group.retries
+        if retries is not None and retries.finish_late(found):
+            return True
+        free = self.withdrawal.take_out(
+            [message.sequence for message in found if not isinstance(message, RetryMessage)]
+        )
+        messages = [message for message in found if message.sequence in free]
+        for message in messages:  # their delivery states may be on their way to the store
+            message.deliveries = max(message.deliveries, 1)
+        if messages:
+            if self.ledger is not None:
+                self.ledger.acknowledged(messages)
+            self.withdrawal.removed(messages)
+        return bool(messages)
+
+    def _fence(self, count: int) -> None:
+        """A transaction acknowledges what its member does not have any more: that does not count."""
+        self.group.fenced += count
+
+    def _came_back(self, sequence: int) -> bool:
+        """Whether a message was delivered before, or may have been before a crash, and waits for its next delivery."""
+        if sequence in self.finished or sequence > self.partition.announced:
+            return False
+        if sequence <= self.lanes[0].cursor.redelivered_to:
+            return True
+        states = self._records.deliveries(self.partition.lane, sequence, 1)
+        return sequence in self.locator.unsettled() or any([known == sequence for known, _ in states])
+
+    # Leases.
+
+    def hold(self, consumer: Subscription, sequences: list[int]) -> list[Message]:
+        """A member that comes back says what it still has: it keeps that, and no other member gets it.
+
+        Returns:
+            The messages of them that are not finished and that no other member has.
+        """
+        return resume_messages(self.lanes[0], self.commits.parts(), consumer, sequences, self.withdrawal.take_out)
+
+    # An operator changes what is finished.
+
+    def settled(self) -> AckSet:
+        """A copy of what is finished when the open commit is done."""
+        settled = AckSet()
+        settled.merge(self.finished)
+        settled.add_all(sorted([message.sequence for message in self.commits.open.removals]))
+        return settled
+
+    def came_back(self) -> dict[int, Delivery]:
+        """What is known of the deliveries of messages that came back, by offset; when the open commit is done."""
+        states: dict[int, Delivery] = {}
+        while found := self._records.deliveries(self.partition.lane, max(states, default=0) + 1, STATES_AT_ONCE):
+            states.update(found)
+        for part in self.commits.parts():
+            states.update([(offset, state) for offset, (_, state) in part.deliveries.items()])
+        return states
+
+    def take_from(self, consumer: Subscription) -> list[Message]:
+        """Take everything from a member, before ``restart``: nothing of it has failed, nothing is acknowledged."""
+        messages = consumer.take(list(consumer.in_flight))
+        self.dispatcher.groups.settled(messages)
+        self._release(messages)
+        return messages
+
+    def restart(self, finished: AckSet, came_back: Iterable[int]) -> None:
+        """Have another ack set from now on, and know nothing of deliveries before; nothing is in flight.
+
+        It is in the open commit. What was acknowledged or came back in that one, or in the one under way, is of no
+        concern any more, whether they succeed or fail.
+        """
+        for sequence in came_back:
+            self.core.set_mark(self.keys.state(sequence), None)
+        self.commits.forget()
+        own, lane = self.finished, self.lanes[0]
+        self._settled.unfinish(1, max(own.highest, 1))
+        own.merge(finished)
+        self._rest()
+        if self.partition.announced:  # it was not told of the last messages if they were finished when they came
+            lane.cursor.committed([Message(self.partition.announced, b"")])
+        lane.mark = DispatchMark(0)
+        lane.cursor.excluded.clear()
+        lane.cursor.redelivered_to = 0
+        self.depth = self.lag
+        if self.subscriptions:
+            self._activate()
+        self.wake()
+
+    def go_to(self, offset: int) -> None:
+        """Everything before an offset is finished, and nothing else; the group has no members."""
+        own = self.finished
+        if own.highest >= offset:
+            self._settled.unfinish(offset, own.highest)
+        if offset > 1:
+            own.add_range(1, offset - 1)
+        own.merge(self.partition.gone)
+        self.depth = self.lag
+        self.write()
+
+    def write(self) -> None:
+        self.commits.list()
+
+
+def _unfinished(partition: Partition, finished: AckSet) -> int:
+    """How many messages of a partition are not finished. What is being committed may be: a group began behind it."""
+    return max(partition.announced - finished.base - finished.count_above_base, 0)
+
+
+RETRY_LANE = "r"
+"""Stands for the number of a partition in the ids of retries."""
+
+RETRIES = -1
+"""Stands for the number of a partition where the group's retries are meant."""
+
+MAX_HELD = 10_000
+"""How many messages a member may say it still has."""
+
+
+class Held(NamedTuple):
+    """What a member still has.
+
+    Attributes:
+        everything: whether it has all that it had; then the rest says nothing.
+        ranges: first and last offset, by partition; the retries' are under ``RETRIES``.
+    """
+
+    everything: bool
+    ranges: dict[int, list[tuple[int, int]]]
+
+    def offsets(self, partition: int) -> list[int]:
+        return sorted({o for first, last in self.ranges.get(partition, ()) for o in range(first, last + 1)})
+
+    def without(self, partitions: Collection[int]) -> "Held":
+        """What is left when the member was given some partitions: what it gets of them from then on is delivered."""
+        return self._replace(ranges={p: ranges for p, ranges in self.ranges.items() if p not in partitions})
+
+
+ALL = Held(True, {})
+NOTHING = Held(False, {})
+
+
+def read_held(text: str) -> Held:
+    """Read the header ``held``.
+
+    Args:
+        text: ``2101.0,2103-2110.1,17.r``: offsets and the partition after the dot, ``r`` for a retry, as in the ids of
+            acknowledgements; ``*`` for everything; empty for nothing.
+    """
+    if text.strip() == "*":
+        return ALL
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    total = 0
+    for part in text.split(",") if text.strip() else ():
+        span, dot, lane = part.strip().partition(".")
+        first, dash, last = span.partition("-")
+        numbers = (first, last if dash else first, "0" if lane == RETRY_LANE else lane)
+        if not dot or not all([n.isascii() and n.isdecimal() and len(n) < 19 for n in numbers]):
+            wrong = f"held has {part[:40]!r}: write OFFSET.PARTITION, FIRST-LAST.PARTITION or *"
+            raise InvalidHeader(wrong, header="held")
+        low, high, partition = (int(n) for n in numbers)
+        total += high - low + 1
+        if not 1 <= low <= high or total > MAX_HELD:
+            raise InvalidHeader(f"held has {part[:40]!r}: up to {MAX_HELD} offsets, ascending", header="held")
+        ranges.setdefault(RETRIES if lane == RETRY_LANE else partition, []).append((low, high))
+    return Held(False, ranges)
+
+
+TICK = 0.1
+"""How fine deadlines are told apart, in seconds; a lease never ends early."""
+
+NEVER = 1 << 62
+"""The tick of a consumer that is not planned to be looked at."""
+
+
+class Leases:
+    """The leases of all groups of a broker."""
+
+    def __init__(
+        self, clock: Clock, scheduler: Scheduler, expired: Callable[["MemberSubscription", list[Message]], None]
+    ) -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._expired = expired
+        self._ticks: dict[int, dict[MemberSubscription, None]] = {}
+        self._next = NEVER
+        self._timer: Timer | None = None
+
+    def watch(self, consumer: "MemberSubscription", deadline: float) -> None:
+        """Look at a consumer when a message of it is due, if that is not planned for then or earlier."""
+        tick = math.ceil(deadline / TICK)
+        tick += tick * TICK < deadline  # the quotient was rounded down
+        if consumer.looked_at <= tick:
+            return
+        self._forget(consumer)
+        consumer.looked_at = tick
+        self._ticks.setdefault(tick, {})[consumer] = None
+        if tick < self._next:
+            self._plan(tick)
+
+    def forget(self, consumer: "MemberSubscription") -> None:
+        self._forget(consumer)
+        consumer.looked_at = NEVER
+
+    def _forget(self, consumer: "MemberSubscription") -> None:
+        planned = self._ticks.get(int(consumer.looked_at)) if consumer.looked_at < NEVER else None
+        if planned is not None:
+            planned.pop(consumer, None)
+            if not planned:
+                del self._ticks[int(consumer.looked_at)]
+
+    def _plan(self, tick: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next = tick
+        self._timer = self._scheduler.call_later(max(tick * TICK - self._clock.monotonic(), 0.0), self._look)
+
+    def _look(self) -> None:
+        """The time of a tick has come. Whatever becomes of one consumer, the others are looked at."""
+        now, self._next = self._clock.monotonic(), NEVER
+        try:
+            for tick in sorted([tick for tick in self._ticks if tick * TICK <= now]):
+                for consumer in list(self._ticks.get(tick, ())):
+                    self.forget(consumer)
+                    self._look_at(consumer, now)
+        finally:
+            earliest = min(self._ticks, default=NEVER)
+            if earliest < self._next:
+                self._plan(earliest)
+
+    def _look_at(self, consumer: "MemberSubscription", now: float) -> None:
+        late = [message for message in consumer.in_flight.values() if message.deadline <= now]
+        if held := consumer.in_transaction:  # an open transaction has a time limit of its own
+            for message in [message for message in late if message.sequence in held]:
+                message.deadline = now + 1.0
+            late = [message for message in late if message.sequence not in held]
+        if late:
+            self._expired(consumer, late)
+        earliest = min([message.deadline for message in consumer.in_flight.values()], default=None)
+        if earliest is not None:
+            self.watch(consumer, earliest)
+
+
+RETRY_SHARE = 5
+"""Of so many messages that a member may have, one may be a retry: new ones are never kept waiting by old ones."""
+
+
+class MemberPort(Protocol):
+    """What a member needs of its session, whatever its protocol."""
+
+    def make(
+        self, member: "GroupMember", source: GroupPartition | RetryQueue, partition: int, epoch: int
+    ) -> "MemberSubscription":  # fmt: skip
+        """Make a member's part of a partition, or of the retries (``RETRIES``)."""
+
+    def gone(self, child: "MemberSubscription") -> None:
+        """A part is the member's no more."""
+
+    def tell(self, event: str, headers: dict[str, str]) -> None:
+        """Tell the client of an event, if it wants to know."""
+
+
+class MemberSubscription(ChildSubscription):
+    """What one member of a group is given of one partition.
+
+    Attributes:
+        partition: its number, or ``RETRIES``.
+        epoch: the number of the assignment: acknowledgements say it.
+        handed_over: the sequences of what the member had before this assignment, and still has or had a while ago.
+        delivered: sequences in flight that take no credit, because the client says that its application has them. Their
+            leases go on; those of what is acknowledged in an open transaction (``in_transaction``) do not end.
+        is_revoked: whether it is given nothing new any more, because the partition is to go to another member.
+        looked_at: the tick at which its leases are looked at next (``Leases``).
+    """
+
+    __slots__ = ("delivered", "epoch", "handed_over", "is_revoked", "looked_at", "member", "partition")
+
+    member: "GroupMember"
+    source: GroupPartition | RetryQueue
+    delivered: set[int]
+    epoch: int
+    partition: int
+    handed_over: set[int]
+    is_revoked: bool
+    looked_at: int
+
+    @property
+    def credit(self) -> int:
+        """By the member's prefetch, and by what the partition may have out."""
+        if self.is_revoked:
+            return 0
+        credit = self.member.credit(self)
+        return min(credit, self.source.room_for(self)) if credit > 0 else credit
+
+    def attach(self, member: "GroupMember", partition: int, epoch: int) -> None:
+        self.parent = self.member = member
+        self.partition = partition
+        self.epoch = epoch
+        self.handed_over = set()
+        self.delivered = set()
+        self.is_revoked = False
+        self.looked_at = NEVER
+
+    @property
+    def in_transaction(self) -> set[int]:
+        return self.extended - self.delivered if self.delivered else self.extended
+
+    def is_in_transaction(self, sequence: int) -> bool:
+        return sequence in self.extended and sequence not in self.delivered
+
+    def note_delivered(self, sequences: list[int]) -> None:
+        """The application has messages and will say more: they take no credit until then."""
+        new = [sequence for sequence in sequences if sequence not in self.extended]
+        self.delivered.update(new)
+        super().extend(new)
+
+    def extend(self, sequences: Iterable[int]) -> None:
+        self.delivered.difference_update(sequences)
+        super().extend(sequences)
+
+    def take(self, sequences: list[int]) -> list[Message]:
+        if self.delivered:
+            self.delivered.difference_update(sequences)
+        return super().take(sequences)
+
+    def origin(self, message: Message) -> tuple[int, int]:
+        return self.member.group.place_of(self, message)
+
+    def is_meant(self, epoch: int, sequence: int) -> bool:
+        """Whether an acknowledgement of an assignment is one of this one, or of what was brought along from before
+        it.
+        """
+        return epoch == self.epoch or (epoch < self.epoch and sequence in self.handed_over)
+
+
+class GroupMember(SharedPrefetch):
+    """One member.
+
+    Args:
+        static: whether it chose the name, so that it is awaited when its connection is lost.
+        owner: the user it belongs to; empty if there are no users.
+        consume_timeout: how long it may have a message, in seconds; None for what the policy says.
+
+    Attributes:
+        children: its parts of partitions, by number, and of the retries (``RETRIES``).
+    """
+
+    def __init__(
+        self, group: "Group", session: Session, id: str, port: MemberPort, *, static: bool, ack: AckMode,
+        prefetch: int, consume_timeout: float | None = None, room: str = "", wanted: tuple[int, ...] = (),
+        held: Held = NOTHING, owner: str = "",
+    ) -> None:  # fmt: skip
+        super().__init__(group.core, prefetch)
+        self.owner = owner
+        self.group = group
+        self.session = session
+        self.id = id
+        self.static = static
+        self.ack = ack
+        self.room = room
+        self.wanted = wanted
+        self.held = held
+        self.children: dict[int, MemberSubscription] = {}
+        self.port = port
+        self._consume_timeout = consume_timeout
+
+    @property
+    def consume_timeout(self) -> float:
+        return self.group.policy.consume_timeout if self._consume_timeout is None else self._consume_timeout
+
+    @property
+    def in_flight(self) -> int:
+        return sum([len(child.in_flight) for child in self.children.values()])
+
+    # Partitions come and go.
+
+    def serve(self, partition: int, source: GroupPartition | RetryQueue, epoch: int) -> MemberSubscription:
+        child = self.port.make(self, source, partition, epoch)
+        child.attach(self, partition, epoch)
+        self.children[partition] = child
+        source.add(child)
+        return child
+
+    def hold(self, child: MemberSubscription, messages: list[Message]) -> None:
+        """It has messages of a partition already: from an earlier connection, or from before a restart."""
+        source = child.source
+        child.in_flight.update([(message.sequence, message) for message in messages])
+        child.handed_over.update([message.sequence for message in messages])
+        if header := source.group_header:
+            for message in messages:
+                if key := message.header(header):
+                    source.dispatcher.groups.take(key, child, message)
+        if messages:
+            self.given(child, messages)
+
+    def leave(self, partition: int, cause: str, *, lost: bool) -> None:
+        """What it has of a partition comes back; ``lost`` if it vanished without a word."""
+        child = self.children.pop(partition)
+        self.group.leases.forget(child)
+        child.source.remove(child, cause, lost=lost)
+        self.child_left(child)
+        self.port.gone(child)
+
+    # Messages come and go.
+
+    def look(self) -> None:
+        """Give it now what there is: the retries first, or they would find no credit left."""
+        for _, child in sorted(self.children.items()):
+            child.source.dispatch()
+
+    def credit(self, child: Subscription) -> int:
+        """Of retries no more than a share."""
+        credit = super().credit(child)
+        if not self.prefetch:
+            return min(credit, child.pulled)
+        if child is self.children.get(RETRIES):
+            return min(credit, max(self.prefetch // RETRY_SHARE, 1) - len(child.in_flight))
+        return credit
+
+    def granted(self, partition: int) -> int:
+        """Without a prefetch: how many messages of a partition it may be given; of retries some, so that new ones come
+        too.
+        """
+        return -(-self.pulled // RETRY_SHARE) if partition == RETRIES else self.pulled
+
+    def grant(self, count: int) -> None:
+        super().grant(count)
+        for partition, child in self.children.items():
+            child.grant(self.granted(partition))
+        if count and (retries := self.children.get(RETRIES)) is not None:  # first, or they would find nothing left
+            self._waiting[retries] = None
+            self._waiting.move_to_end(retries, last=False)
+
+    def given(self, child: Subscription, messages: list[Message]) -> None:
+        """The leases on messages begin, if they have to be acknowledged."""
+        super().given(child, messages)
+        assert isinstance(child, MemberSubscription)
+        if child.ack is not AckMode.AUTO:
+            self.extend(child, messages, self.consume_timeout)
+
+    def extend(self, child: MemberSubscription, messages: list[Message], seconds: float) -> None:
+        core = self.group.core
+        deadline = core.clock.monotonic() + seconds
+        for message in messages:
+            message.deadline = deadline
+        self.group.leases.watch(child, deadline)
+
+    def settled(self, child: Subscription, messages: list[Message]) -> None:
+        """Messages of a child are settled; a partition that was revoked and has none left goes to its new owner."""
+        super().settled(child, messages)
+        assert isinstance(child, MemberSubscription)
+        if child.is_revoked and not child.in_flight:
+            self.group.drained(self, child)
+
+    def tell(self, event: str, **headers: str) -> None:
+        self.port.tell(event, headers)
 
 
 def rebalance_settings(policy: Policy) -> RebalanceSettings:
-    """How a policy has partitions shared out."""
     return RebalanceSettings(
         Strategy(policy.rebalance_strategy), policy.rebalance_debounce, policy.rebalance_initial_delay,
         policy.member_grace, min(policy.revoke_timeout, policy.consume_timeout), tuple(policy.partition_rooms.split()),
@@ -34,7 +699,7 @@ def rebalance_settings(policy: Policy) -> RebalanceSettings:
 
 
 def ladder_of(policy: Policy, definition: GroupDefinition) -> RetryLadder | None:
-    """How long messages that failed wait: where order counts, they hold back all others for a time."""
+    """Where order counts, messages that failed hold back all others for a time."""
     if definition.order is Order.ORDERLY:
         return RetryLadder((round(policy.suspend_time * 1000),))
     return RetryLadder.parse(policy.retry_delays)
@@ -63,82 +728,34 @@ def own_policy(policy: Policy, definition: GroupDefinition, *, is_stored: bool) 
 CONNECTION_LOST = "the member's connection was lost"
 
 
-class GroupedStream(PartitionedStream, Protocol):
-    """The stream of a group.
-
-    Attributes:
-        policy: what applies to it.
-        partitions: by number.
-        groups: its consumer groups, by name.
-        readers: those that store nothing.
-        is_deleted: whether it is there no more.
-    """
-
-    policy: Policy
-    partitions: list[Partition]
-    groups: dict[str, "Group"]
-    readers: dict["Group", None]
-    is_deleted: bool
-
-    def finished(self, partition: int) -> None:
-        """A group has finished messages of a partition, or is gone."""
-
-
-class Registry(Protocol):
-    """What a group needs of all groups.
-
-    Attributes:
-        leases: how long members may have messages.
-    """
-
-    leases: Leases[MemberSubscription]
-
-    def begin(self, stream: GroupedStream, start: Start) -> list[tuple[AckSet, Progress]]:
-        """Where a new group begins in each partition."""
-
-    def create(
-        self, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]], *, retries: bool = True
-    ) -> "Group":
-        """Make a group, and store it with the open commit."""
-
-    def cloned(self, group: "Group", name: str) -> GroupDefinition:
-        """What a group is that is to begin where another one is."""
-
-    def reader_left(self, group: "Group") -> None:
-        """A reader's member is gone."""
-
-    def drop(self, group: "Group") -> None:
-        """Remove a group without members."""
-
-
 class Group:
-    """One group.
+    """One group. A reader is a group of one member of which nothing is stored: it is removed when its member leaves.
 
     Args:
+        drop: removes it from its stream and the store.
         retry: the destination of its retries; None if they wait at their place.
         is_stored: whether it is there after a restart; a reader is not.
         new: whether it is made now: then nothing is read, and nothing can fail.
 
     Attributes:
-        core: the core.
-        selector: which messages it wants; None for all.
-        policy: what applies to it.
         ladder: how long messages that failed wait; None for what the policy says of a queue's redeliveries.
-        partitions: what it has of each partition, by number.
         retries: its retry lane; None if messages that failed wait at their place.
-        members: its members, by id; those that are awaited have a session that takes nothing.
+        members: by id; those that are awaited have a session that takes nothing.
         coordinator: who owns which partition.
         late: how many acknowledgements came late and counted.
         stale: how many did not count: the message was done, or another member had it.
         fenced: how many were of an assignment that had ended.
     """
 
+    is_removed = False
+
     def __init__(
-        self, registry: Registry, stream: GroupedStream, number: int, definition: GroupDefinition,
-        begun: list[tuple[AckSet, Progress]], retry: StoredDestination | None = None, *, is_stored: bool = True,
-        new: bool = False,
+        self, leases: Leases, drop: Callable[["Group"], None], stream: PartitionedStream, number: int,
+        definition: GroupDefinition, begun: list[tuple[AckSet, Progress]], retry: StoredDestination | None = None, *,
+        is_stored: bool = True, new: bool = False,
     ) -> None:  # fmt: skip
-        self.registry = registry
+        self.leases = leases
+        self._drop = drop
         self.stream = stream
         self.core = stream.core
         self.number = number
@@ -158,7 +775,9 @@ class Group:
             for partition, (finished, progress) in zip(stream.partitions, begun, strict=True)
         ]
         if retry is not None:
-            self.retries = RetryQueue(self, retry, self._retry_settled, new=new)
+            self.retries = RetryQueue(
+                stream, number, self.name, self.policy, self.ladder, retry, self._retry_settled, new=new
+            )
         for part in self.partitions:  # nothing can fail any more
             part.partition.subscribers.append(part)
         self.coordinator = Coordinator(
@@ -166,37 +785,26 @@ class Group:
         )
 
     @property
-    def is_there(self) -> bool:
-        """Whether it was not removed."""
-        return not self.stream.is_deleted and self.stream.groups.get(self.name) is self
-
-    @property
     def is_unstored(self) -> bool:
         """Whether its first commit is not done yet: a crash forgets it. A reader is never stored, and not meant."""
         return self._is_new and not self.partitions[0].has_been_stored
 
     @property
-    def leases(self) -> Leases[MemberSubscription]:
-        """How long members may have messages."""
-        return self.registry.leases
-
-    @property
     def name(self) -> str:
-        """Its name, unique in the stream."""
         return self.definition.name
 
     def policy_changed(self) -> None:
-        """Another policy applies from now on; times of a rebalance change with the next start."""
+        """Times of a rebalance change with the next start."""
         self.policy = own_policy(self.stream.policy, self.definition, is_stored=self.is_stored)
         self.ladder = ladder_of(self.policy, self.definition)
         self.coordinator.set_strategy(Strategy(self.policy.rebalance_strategy))
         for part in self.partitions:
             part.policy_changed()
         if self.retries is not None:
-            self.retries.policy_changed()
+            self.retries.take_group_policy(self.policy, self.ladder)
 
     def partitions_added(self) -> None:
-        """The stream has more partitions: the group begins at the first record of them."""
+        """The group begins at the first record of new partitions."""
         for partition in self.stream.partitions[len(self.partitions) :]:
             part = GroupPartition(self, partition, AckSet(), Progress())
             partition.subscribers.append(part)
@@ -206,17 +814,13 @@ class Group:
         self.coordinator.set_partitions(len(self.partitions))
 
     def _retry_settled(self, lane: int, offset: int) -> None:
-        """A retry is done for good: the stream's retention may let its origin go."""
+        """The stream's retention may let the origin go."""
         self.stream.finished(self.stream.stored.lanes.index(lane))
 
     @property
     def lag(self) -> int:
         """How many messages it has not finished, retries not counted; exact."""
         return sum([part.lag for part in self.partitions])
-
-    def restore(self, stored: StoredMembership) -> None:
-        """After a restart of the broker: members with a name are awaited."""
-        self.coordinator.restore(stored)
 
     def stop(self) -> None:
         """Before a clean stop, when all connections are gone."""
@@ -229,11 +833,7 @@ class Group:
     # Members come and go.
 
     def join(self, member: GroupMember) -> None:
-        """A member comes, or comes back.
-
-        Raises:
-            AccessRefused: the member of this name belongs to another user.
-        """
+        """A member comes, or comes back."""
         self.check_owner(member.id, member.owner)
         before = self.members.get(member.id)
         self.members[member.id] = member
@@ -288,11 +888,7 @@ class Group:
                 self.coordinator.drained(member.id, partition)
 
     def connection_lost(self, member: GroupMember, cause: str, *, lost: bool) -> None:
-        """A member's connection is gone. One with a name is awaited, with all that it has.
-
-        Args:
-            lost: whether it vanished without a word.
-        """
+        """A member with a name is awaited, with all that it has; ``lost`` if it vanished without a word."""
         if self.members.get(member.id) is not member:  # it is back already, on another connection
             return
         if member.static:
@@ -301,7 +897,6 @@ class Group:
             self._remove(member, cause, lost=lost)
 
     def leave(self, member: GroupMember, cause: str) -> None:
-        """A member says goodbye."""
         if self.members.get(member.id) is member:
             self._remove(member, cause, lost=False)
 
@@ -311,7 +906,12 @@ class Group:
         del self.members[member.id]
         self.coordinator.leave(member.id)
         if not self.is_stored and not self.members:
-            self.registry.reader_left(self)
+            self.drop()
+
+    def drop(self) -> None:
+        """Remove it, with everything it remembers: it has no members any more."""
+        self.is_removed = True
+        self._drop(self)
 
     def _source(self, partition: int) -> GroupPartition | RetryQueue:
         if partition == RETRIES:
@@ -368,7 +968,6 @@ class Group:
         return False
 
     def take_away(self, member_id: str, partition: int) -> None:
-        """A member is no owner any more: what it has comes back."""
         member = self.members.get(member_id)
         if member is not None and partition in member.children:
             member.leave(partition, "the member did not come back, or did not finish in time", lost=True)
@@ -441,15 +1040,10 @@ class Group:
         return child.source.partition.index, message.sequence
 
     def acknowledged_late(self, child: MemberSubscription, sequence: int) -> bool:
-        """A member acknowledges what it does not have any more; whether that counts.
-
-        Raises:
-            StoreError: the store cannot be read. Nothing is changed.
-        """
+        """A member acknowledges what it does not have any more; whether that counts."""
         return self.finish_late(child, child.source.find_late(sequence))
 
     def finish_late(self, child: MemberSubscription, found: list[Message]) -> bool:
-        """As ``acknowledged_late``, with what ``find_late`` of the child's source has found."""
         counts = child.source.finish_late(found)
         self.late += counts
         self.stale += not counts

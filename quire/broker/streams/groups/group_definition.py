@@ -40,11 +40,6 @@ class GroupDefinition(msgspec.Struct, array_like=True, frozen=True):
     """What a group is.
 
     Attributes:
-        stream: the stream's name.
-        name: the group's.
-        mode: who gets a message.
-        order: what order it relies on.
-        selector: which messages it wants; None for all.
         start: where it began, as it was asked for.
         created: when, in milliseconds since the epoch.
         retry: the number of the destination that its retries are in; 0 if they wait at their place.
@@ -63,17 +58,11 @@ class GroupDefinition(msgspec.Struct, array_like=True, frozen=True):
 
 
 def check_name(name: str) -> None:
-    """See that a group may have a name.
-
-    Raises:
-        InvalidHeader: it may not.
-    """
     if not is_plain(name) or len(name.encode()) > MAX_NAME:
         raise InvalidHeader(f"{name[:60]!r} is no name for a group: 1 to {MAX_NAME} bytes, plain", header="group")
 
 
 def definition_key(number: int) -> str:
-    """The key of the mark that says what a group is."""
     return f"{DEFINITIONS}{number}"
 
 
@@ -83,17 +72,15 @@ def members_key(number: int) -> str:
 
 
 def prefix_of(number: int) -> str:
-    """What the keys of all other marks of a group begin with."""
     return f"group/{number}/"
 
 
 def partition_keys(number: int, partition: int) -> LaneKeys:
-    """The keys of what a group remembers of a partition."""
     prefix = f"{prefix_of(number)}{partition}/"
     return LaneKeys(progress=f"{prefix}p", pages=f"{prefix}a/", states=f"{prefix}d/")
 
 
 def dead_letter_of(group: str, partition: int, offset: int, message: Message) -> Message:
-    """What a message of the stream is as a dead letter of a group: with headers that say where it comes from."""
+    """A message of the stream as a dead letter of a group: with headers that say where it comes from."""
     added = {"group": group, "partition": str(partition), "offset": str(offset)}
     return Message(message.sequence, with_headers(message.content, added), 0, message.priority)

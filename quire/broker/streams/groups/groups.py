@@ -20,7 +20,7 @@ import msgspec
 
 from quire.broker.core.core import Core
 from quire.broker.queues.shared_lane import read_finished
-from quire.broker.streams.groups.group import Group, GroupedStream, Registry
+from quire.broker.streams.groups.group import Group, GroupPartition, Leases, MemberSubscription, Progress
 from quire.broker.streams.groups.group_definition import (
     DEFINITIONS,
     GroupDefinition,
@@ -32,10 +32,8 @@ from quire.broker.streams.groups.group_definition import (
     partition_keys,
     prefix_of,
 )
-from quire.broker.streams.groups.group_partition import GroupPartition, Progress
-from quire.broker.streams.groups.member import Leases, MemberSubscription
 from quire.broker.streams.groups.rebalance import StoredMembership
-from quire.broker.streams.partition import Start, StartKind
+from quire.broker.streams.partition import PartitionedStream, Start, StartKind
 from quire.cursors.ack_set import AckSet
 from quire.errors import DestinationExists, DestinationInUse, GroupMismatch, InvalidArgument, UnknownConsumerGroup
 from quire.logs import event
@@ -58,7 +56,6 @@ class GroupRemoval:
         core.after_commit(partial(core.steps.add, self._step, f"the removal of the group {definition.name}"))
 
     def _step(self) -> bool:
-        """Remove the next marks, and at the end what says that there is a group to remove."""
         found = [key for key, _ in self._core.store.marks(prefix_of(self._number), limit=STEP)]
         for key in found or (members_key(self._number), definition_key(self._number)):
             self._core.set_mark(key, None)
@@ -68,16 +65,25 @@ class GroupRemoval:
 RETRY_KIND = "retry"
 """The kind of the destinations that retries are in."""
 
+EXTERNAL = "external"
+"""The start of a group that has its position from elsewhere."""
+
+Begun = list[tuple[AckSet, Progress]]
+"""What a group has finished of each partition of its stream where it begins."""
+
+
+class GroupedStream(PartitionedStream, Protocol):
+    """The stream as its groups' registry sees it: ``Stream`` knows groups."""
+
+    groups: dict[str, Group]
+    readers: dict[Group, None]
+
 
 class Streams(Protocol):
-    """All streams."""
+    """All streams, which stand with the other destinations above this package."""
 
     @property
-    def streams(self) -> Mapping[str, GroupedStream]:
-        """The streams, by name."""
-
-    def stream(self, name: str) -> GroupedStream:
-        """The stream of a name."""
+    def streams(self) -> Mapping[str, GroupedStream]: ...
 
     def existing_stream(self, name: str) -> GroupedStream:
         """The stream of a name, if there is one."""
@@ -87,11 +93,7 @@ class Streams(Protocol):
 
 
 class Groups:
-    """All groups.
-
-    Attributes:
-        leases: how long members may have messages.
-    """
+    """All groups."""
 
     def __init__(self, core: Core, streams: Streams) -> None:
         self._core = core
@@ -100,7 +102,6 @@ class Groups:
         self.leases = Leases(core.clock, core.scheduler, _time_is_up)
 
     def load(self) -> None:
-        """Take what the store has; the streams are there already."""
         store = self._core.store
         retries = {stored.id: stored for stored in store.destinations() if stored.kind == RETRY_KIND}
         with store.snapshot() as reader:
@@ -119,11 +120,25 @@ class Groups:
         self, stream: GroupedStream, number: int, definition: GroupDefinition, retry: StoredDestination | None
     ) -> None:
         begun = [self._progress(number, partition.index, partition.gone) for partition in stream.partitions]
-        group = stream.groups[definition.name] = Group(self, stream, number, definition, begun, retry)
-        self._core.limits.add_group_partitions(len(group.partitions))
+        group = self._group(stream, number, definition, begun, retry)
         members = self._core.store.mark(members_key(number))
         if members is not None:
-            group.restore(msgspec.msgpack.decode(members, type=StoredMembership))
+            group.coordinator.restore(msgspec.msgpack.decode(members, type=StoredMembership))
+
+    def _group(
+        self, stream: GroupedStream, number: int, definition: GroupDefinition, begun: Begun,
+        retry: StoredDestination | None = None, *, is_stored: bool = True, new: bool = False,
+    ) -> Group:  # fmt: skip
+        group = Group(
+            self.leases, partial(self._drop, stream), stream, number, definition, begun, retry, is_stored=is_stored,
+            new=new,
+        )  # fmt: skip
+        if is_stored:
+            stream.groups[definition.name] = group
+        else:
+            stream.readers[group] = None
+        self._core.limits.add_group_partitions(len(group.partitions))
+        return group
 
     def _progress(self, number: int, partition: int, gone: AckSet) -> tuple[AckSet, Progress]:
         """What a group has finished of a partition; of one that was added just before a crash, nothing."""
@@ -131,27 +146,23 @@ class Groups:
         with self._core.store.snapshot() as reader:
             value = reader.mark(keys.progress)
             finished = AckSet() if value is None else read_finished(reader, keys)
-        finished.merge(gone)
-        return finished, Progress() if value is None else msgspec.msgpack.decode(value, type=Progress)
+        return _merged(finished, gone), Progress() if value is None else msgspec.msgpack.decode(value, type=Progress)
 
     # Find.
 
     def all(self) -> list[Group]:
-        """All groups, by stream; without readers."""
         return [group for stream in self._streams.streams.values() for group in stream.groups.values()]
 
     @property
     def partitions(self) -> int:
-        """How many groups and readers have, each of them counted by itself."""
+        """How many partitions groups and readers have, each of them counted by itself."""
         return self._core.limits.group_partitions
 
     @property
     def readers(self) -> list[Group]:
-        """The readers there are now."""
         return [reader for stream in self._streams.streams.values() for reader in stream.readers]
 
     def existing(self, stream: str, name: str) -> Group:
-        """The group of a stream and a name."""
         group = self._streams.existing_stream(stream).groups.get(name)
         if group is None:
             text = f"the stream {stream[:60]!r} has no consumer group {name[:60]!r}"
@@ -164,7 +175,7 @@ class Groups:
         self, stream: GroupedStream, name: str, *, start: Start | None = None, order: Order | None = None,
         mode: Mode = Mode.CLUSTERING, selector: Selector | None = None,
     ) -> Group:  # fmt: skip
-        """The group of a stream and a name; made if it is not there, and then it begins where ``start`` says.
+        """The group of a stream and a name; made if it is not there.
 
         Args:
             start: where a new one begins; ``latest`` if nothing is said.
@@ -176,7 +187,7 @@ class Groups:
             definition = self._defined(
                 stream, name, mode, order or Order.CONCURRENT, text, start or Start(StartKind.LATEST)
             )
-            return self.create(definition, self.begin(stream, start or Start(StartKind.LATEST)))
+            return self.create(definition, begin(stream, start or Start(StartKind.LATEST)))
         known = group.definition
         wanted = {"selector": text, "mode": mode, "order": order or known.order}
         has = {"selector": known.selector, "mode": known.mode, "order": known.order}
@@ -193,27 +204,8 @@ class Groups:
         now = self._core.clock.now_ms()
         return GroupDefinition(stream.destination.name, name, mode, order, selector, str(start), now)
 
-    def begin(self, stream: GroupedStream, start: Start) -> list[tuple[AckSet, Progress]]:
-        """Where a new group begins in each partition, decided now: what is sent later it gets in any case."""
-        begun = []
-        core, lanes = self._core, stream.stored.lanes
-        offsets = start.offsets(core.store, lanes, core.clock.now_ms())
-        for partition, offset in zip(stream.partitions, offsets, strict=True):
-            at_end = start.kind is StartKind.LATEST
-            finished = AckSet(partition.filled_to if at_end else max(min(offset, partition.next_sequence) - 1, 0))
-            finished.merge(partition.gone)
-            begun.append((finished, Progress()))
-        return begun
-
-    def create(
-        self, definition: GroupDefinition, begun: list[tuple[AckSet, Progress]], *, retries: bool = True
-    ) -> Group:
-        """Make a group, and store it with the open commit.
-
-        Args:
-            definition: what it is; there is none of that stream and name.
-            retries: whether it may have a retry lane.
-        """
+    def create(self, definition: GroupDefinition, begun: Begun, *, retries: bool = True) -> Group:
+        """Make a group, and store it with the open commit; ``retries`` says whether it may have a retry lane."""
         stream = self._streams.streams[definition.stream]
         self._core.limits.check_subscriptions(len(stream.partitions))
         retry = None
@@ -221,17 +213,15 @@ class Groups:
             name = f"%RETRY%{definition.name}@{definition.stream}"
             retry = self._streams.create_internal(RETRY_KIND, name)
             definition = msgspec.structs.replace(definition, retry=retry.id)
-        group = Group(self, stream, self._take_number(), definition, begun, retry, new=True)
-        stream.groups[definition.name] = group
-        self._core.limits.add_group_partitions(len(group.partitions))
+        group = self._group(stream, self._take_number(), definition, begun, retry, new=True)
         self._core.set_mark(definition_key(group.number), msgspec.msgpack.encode(definition))
         for part in group.partitions:
             part.write()
         return group
 
-    def cloned(self, group: Group, name: str) -> GroupDefinition:
-        """What a group is that is to begin where another one of its stream is; ``create`` makes it."""
-        stream, known = group.stream, group.definition
+    def _cloned(self, group: Group, name: str) -> GroupDefinition:
+        known = group.definition
+        stream = self._streams.streams[known.stream]
         if name in stream.groups:
             text = f"the stream {known.stream[:60]!r} has a consumer group {name[:60]!r} already"
             raise DestinationExists(text, stream=known.stream[:60], group=name[:60])
@@ -244,10 +234,7 @@ class Groups:
         number = self._take_number()
         text = None if selector is None else selector.text
         definition = GroupDefinition(stream.destination.name, f"reader-{number}", selector=text, start=str(start))
-        group = Group(self, stream, number, definition, self.begin(stream, start), is_stored=False)
-        stream.readers[group] = None
-        self._core.limits.add_group_partitions(len(group.partitions))
-        return group
+        return self._group(stream, number, definition, begin(stream, start), is_stored=False)
 
     def _take_number(self) -> int:
         self._next_number += 1
@@ -255,23 +242,19 @@ class Groups:
 
     # Go.
 
-    def reader_left(self, group: Group) -> None:
-        """A reader's member is gone."""
-        group.stream.readers.pop(group, None)
-        self._forget(group)
-
     def delete(self, group: Group) -> None:
-        """Remove a group without members, with everything it remembers."""
         if group.members:
             stream, names = group.stream.destination.name, ", ".join(list(group.members)[:5])
             text = f"the group {group.name[:60]!r} of {stream[:60]!r} has members: {names}"
             raise DestinationInUse(text, stream=stream[:60], group=group.name[:60])
-        self.drop(group)
+        group.drop()
 
-    def drop(self, group: Group) -> None:
-        """Remove a group: it has no members any more."""
-        del group.stream.groups[group.name]
+    def _drop(self, stream: GroupedStream, group: Group) -> None:
         self._forget(group)
+        if not group.is_stored:
+            stream.readers.pop(group, None)
+            return
+        del stream.groups[group.name]
         removed = msgspec.structs.replace(group.definition, is_removed=True)
         self._core.set_mark(definition_key(group.number), msgspec.msgpack.encode(removed))
         GroupRemoval(self._core, group.number, removed)
@@ -291,6 +274,70 @@ class Groups:
             source.memory.stop_waiting(source.memory_released)
             source.memory.release(source.memory.used)
             core.forget(source)
+        if group.retries is not None:
+            group.retries.is_deleted = True
+
+    def clone(self, group: Group, name: str, *, dry_run: bool = False) -> "list[PartitionClone]":
+        """Make a group that has finished what another one has, exactly, whatever holes there are.
+
+        What the other one knows of failures is not copied, and neither are its retries. Acknowledgements of the other
+        one that are not stored yet are not copied: their messages come to the new one.
+
+        Args:
+            dry_run: whether to tell only.
+
+        Raises:
+            StoreError: the store cannot be read. Nothing is changed.
+        """
+        definition = self._cloned(group, name)
+        begun = [_stored(part) for part in group.partitions]
+        clones = [_clone_of(part, finished) for part, finished in zip(group.partitions, begun, strict=True)]
+        if not dry_run:
+            self.create(definition, [(finished, Progress()) for finished in begun])
+        return clones
+
+    def note_progress(self, stream: GroupedStream, name: str, offsets: Mapping[int, int]) -> Group:
+        """Note how far an external reader has come; its group is made if it is not there, and has no retries.
+
+        Args:
+            offsets: by partition, the first offset that is not done. Others stay where they are; in a new group they
+                begin at the first record.
+        """
+        for partition, offset in offsets.items():
+            if not 0 <= partition < len(stream.partitions):
+                raise InvalidArgument(f"there is no partition {partition}", argument="offsets", partition=partition)
+            end = stream.partitions[partition].announced + 1
+            if not 1 <= offset <= end:
+                text = f"offset {offset} of partition {partition}: it has offsets 1 to {end}"
+                raise InvalidArgument(text, argument="offsets", partition=partition, end=end)
+        group = stream.groups.get(name) or self._external(stream, name)
+        if group.members:
+            raise DestinationInUse(f"the group {name[:60]!r} has members", group=name[:60])
+        for partition, offset in offsets.items():
+            group.partitions[partition].go_to(offset)
+        return group
+
+    def _external(self, stream: GroupedStream, name: str) -> Group:
+        check_name(name)
+        now, gone = self._core.clock.now_ms(), [partition.gone for partition in stream.partitions]
+        definition = GroupDefinition(stream.destination.name, name, start=EXTERNAL, created=now)
+        return self.create(definition, [(_merged(AckSet(), known), Progress()) for known in gone], retries=False)
+
+
+def begin(stream: PartitionedStream, start: Start) -> Begun:
+    """Where a new group begins in each partition, decided now: what is sent later it gets in any case."""
+    at_end = start.kind is StartKind.LATEST
+    offsets = start.offsets(stream.core.store, stream.stored.lanes, stream.core.clock.now_ms())
+    begun = []
+    for partition, offset in zip(stream.partitions, offsets, strict=True):
+        base = partition.filled_to if at_end else max(min(offset, partition.next_sequence) - 1, 0)
+        begun.append((_merged(AckSet(base), partition.gone), Progress()))
+    return begun
+
+
+def _merged(finished: AckSet, other: AckSet) -> AckSet:
+    finished.merge(other)
+    return finished
 
 
 def _time_is_up(child: MemberSubscription, messages: list[Message]) -> None:
@@ -306,7 +353,6 @@ class PartitionChange:
     """What a change means for one partition.
 
     Attributes:
-        partition: its number.
         from_offset: the first offset that is not finished before it.
         to_offset: the first one that is not finished after it; that of the next message to come if there is none.
         again: how many messages come again that were finished. A message that waits in the retry lane is one of these.
@@ -330,7 +376,6 @@ class PartitionClone:
     """What a group that begins where another one is gets of one partition.
 
     Attributes:
-        partition: its number.
         offset: the first offset that is not finished.
         lag: how many messages are not finished; those that members of the other group have are among them.
         holes: how many runs of them have finished ones above them.
@@ -352,53 +397,19 @@ def reset(group: Group, start: Start, partition: int | None = None, *, dry_run: 
         start: from where; an offset that a partition does not have is moved to its first or behind its last one.
         partition: the number of the only partition that this is about; None for all.
         dry_run: whether to tell only.
-
-    Raises:
-        StoreError: the store cannot be read. Nothing is changed.
     """
-    begun = group.registry.begin(group.stream, start)
+    begun = begin(group.stream, start)
     return _move(group, {number: begun[number][0] for number in _chosen(group, partition)}, dry_run=dry_run)
 
 
 def shift(group: Group, by: int, partition: int | None = None, *, dry_run: bool = False) -> list[PartitionChange]:
-    """Have a group go on so many offsets further on, or further back, than the first one it has not finished.
-
-    Args:
-        by: how many; negative for backwards. It does not go beyond the ends of a partition.
-
-    Raises:
-        StoreError: the store cannot be read. Nothing is changed.
-    """
+    """Have a group go on ``by`` offsets behind the first one it has not finished, within the partition's ends."""
     return _move(group, {number: _shifted(group, number, by) for number in _chosen(group, partition)}, dry_run=dry_run)
 
 
 def skip(group: Group, partition: int | None = None, *, dry_run: bool = False) -> list[PartitionChange]:
-    """Have a group go on with what is sent from now on: what it has not finished is done, and so are its retries.
-
-    Raises:
-        StoreError: the store cannot be read. Nothing is changed.
-    """
+    """Have a group go on with what is sent from now on: what it has not finished is done, and so are its retries."""
     return reset(group, Start(StartKind.LATEST), partition, dry_run=dry_run)
-
-
-def clone(group: Group, name: str, *, dry_run: bool = False) -> list[PartitionClone]:
-    """Make a group that has finished what another one has, exactly, whatever holes there are.
-
-    What the other one knows of failures is not copied, and neither are its retries. Acknowledgements of the other one
-    that are not stored yet are not copied: their messages come to the new one.
-
-    Args:
-        dry_run: whether to tell only.
-
-    Raises:
-        StoreError: the store cannot be read. Nothing is changed.
-    """
-    definition = group.registry.cloned(group, name)
-    begun = [_stored(part) for part in group.partitions]
-    clones = [_clone_of(part, finished) for part, finished in zip(group.partitions, begun, strict=True)]
-    if not dry_run:
-        group.registry.create(definition, [(finished, Progress()) for finished in begun])
-    return clones
 
 
 # Where it goes.
@@ -418,20 +429,16 @@ def _shifted(group: Group, number: int, by: int) -> AckSet:
     part = group.partitions[number]
     partition, position = part.partition, part.settled().base + 1
     earliest = partition.head or partition.announced + 1
-    finished = AckSet(min(max(position + by, earliest), partition.next_sequence) - 1)
-    finished.merge(partition.gone)
-    return finished
+    return _merged(AckSet(min(max(position + by, earliest), partition.next_sequence) - 1), partition.gone)
 
 
 def _stored(part: GroupPartition) -> AckSet:
     """What a group has finished for certain: nothing that is still being committed."""
-    finished = AckSet()
-    finished.merge(part.finished)
+    finished = _merged(AckSet(), part.finished)
     for commit_part in part.core.parts_of(part):
         for message in commit_part.removals:
             finished.discard_range(message.sequence, message.sequence)
-    finished.merge(part.partition.gone)
-    return finished
+    return _merged(finished, part.partition.gone)
 
 
 # What it means, and doing it.
@@ -475,50 +482,6 @@ def _clone_of(part: GroupPartition, finished: AckSet) -> PartitionClone:
 
 
 def _count(ack_set: AckSet, last: int) -> int:
-    """How many sequences up to one are finished."""
+    """How many sequences up to ``last`` are finished."""
     above = [min(end, last) - first + 1 for first, end in ack_set.ranges() if first <= last]
     return min(ack_set.base, last) + sum(above)
-
-
-EXTERNAL = "external"
-"""The start of a group that has its position from elsewhere."""
-
-
-def note_progress(
-    registry: Registry, now_ms: int, stream: GroupedStream, name: str, offsets: Mapping[int, int]
-) -> Group:
-    """Note how far a reader has come; its group is made if it is not there, and has no retries.
-
-    Args:
-        now_ms: the time, in milliseconds since the epoch.
-        offsets: by partition, the first offset that is not done. Others stay where they are; in a new group they begin
-            at the first record.
-
-    Raises:
-        InvalidHeader: a group cannot have such a name.
-        InvalidArgument: there is no such partition, or nothing with such an offset can have been read.
-    """
-    for partition, offset in offsets.items():
-        if not 0 <= partition < len(stream.partitions):
-            raise InvalidArgument(f"there is no partition {partition}", argument="offsets", partition=partition)
-        end = stream.partitions[partition].announced + 1
-        if not 1 <= offset <= end:
-            text = f"offset {offset} of partition {partition}: it has offsets 1 to {end}"
-            raise InvalidArgument(text, argument="offsets", partition=partition, end=end)
-    group = stream.groups.get(name) or _made(registry, now_ms, stream, name)
-    if group.members:
-        raise DestinationInUse(f"the group {name[:60]!r} has members", group=name[:60])
-    for partition, offset in offsets.items():
-        group.partitions[partition].go_to(offset)
-    return group
-
-
-def _made(registry: Registry, now_ms: int, stream: GroupedStream, name: str) -> Group:
-    check_name(name)
-    begun = []
-    for partition in stream.partitions:
-        finished = AckSet()
-        finished.merge(partition.gone)
-        begun.append((finished, Progress()))
-    definition = GroupDefinition(stream.destination.name, name, start=EXTERNAL, created=now_ms)
-    return registry.create(definition, begun, retries=False)

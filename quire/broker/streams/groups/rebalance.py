@@ -49,7 +49,6 @@ class Candidate:
     """A member, as the strategies see it.
 
     Attributes:
-        id: who it is.
         room: where it runs, for ``machine-room-nearby``; empty if it did not say.
         wanted: the partitions that it names, for ``by-configuration``.
     """
@@ -66,12 +65,6 @@ def assign(
     previous: Mapping[int, str],
     rooms: Sequence[str] = (),
 ) -> dict[int, tuple[str, ...]]:
-    """Deal partitions out to members.
-
-    Returns:
-        For every partition the ids of those who are to serve it: one, all of them (``shared``), or none, where there
-        are no members, or no member names it (``by-configuration``).
-    """
     if not members:
         return dict.fromkeys(range(partitions), ())
     ordered = sorted(members, key=lambda member: member.id)
@@ -213,23 +206,16 @@ class Member:
 
     @property
     def connected(self) -> bool:
-        """Whether it has a connection."""
         return self.grace is None
 
     def end_grace(self) -> None:
-        """The group waits for it no more: it came back, or it is gone for good."""
         if self.grace is not None:
             self.grace.cancel()
             self.grace = None
 
 
 class Hold:
-    """What makes a member an owner of a partition.
-
-    Attributes:
-        epoch: the epoch it was made with.
-        revocation: the end of its owner's time to drain the partition; None while it is not being revoked.
-    """
+    """What makes a member an owner of a partition; ``revocation`` ends its time to drain it, if it is revoked."""
 
     __slots__ = ("epoch", "revocation")
 
@@ -243,10 +229,6 @@ class MemberStatus:
     """What operators are shown of a member.
 
     Attributes:
-        id: who it is.
-        static: whether it is awaited when its connection is lost.
-        room: where it says that it runs; empty if it does not.
-        connected: whether it has a connection.
         since: since when it is connected or awaited, in milliseconds since the epoch.
         partitions: the partitions that it serves, and the epoch it was given each with.
         revoking: the partitions that it is to finish with: it is given nothing new of them.
@@ -265,9 +247,6 @@ class StoredMember(msgspec.Struct, array_like=True, frozen=True):
     """A static member, as it is stored.
 
     Attributes:
-        id: who it is.
-        room: where it runs.
-        wanted: the partitions that it names.
         partitions: the partitions that it serves, and the epoch it was given each with.
         owner: the user it belongs to. It stands behind the fields of older stores, which are read as they are.
     """
@@ -302,7 +281,6 @@ class RebalanceSettings:
     """How a group's partitions are dealt out; times in seconds.
 
     Attributes:
-        strategy: by which rule.
         debounce: how long changes are gathered before there is a new target.
         initial_delay: how long after a restart of the broker the first member waits for the others.
         grace: how long a static member without a connection keeps its partitions.
@@ -319,11 +297,7 @@ class RebalanceSettings:
 
 
 class Coordinator:
-    """The coordinator of one group.
-
-    Attributes:
-        epoch: the number of the newest target; it never goes down, over restarts too.
-    """
+    """The coordinator of one group. ``epoch`` is that of the newest target; it never goes down, over restarts too."""
 
     def __init__(
         self, clock: Clock, scheduler: Scheduler, settings: RebalanceSettings, partitions: int, port: AssignmentPort
@@ -349,11 +323,6 @@ class Coordinator:
 
         A static one that is known has its partitions still: ``epochs`` tells which, the port is not told again. If
         its old connection is there still, the new one replaces it: ``lost`` is for the one that a member has now.
-
-        Args:
-            static: whether it is to be awaited when its connection is lost.
-            room: where it runs; empty if it does not say.
-            owner: the user it belongs to; empty if there are no users.
         """
         candidate = Candidate(id, room, tuple(wanted))
         is_first, member = not self._members, self._members.get(id)
@@ -412,15 +381,10 @@ class Coordinator:
         member.grace = self._scheduler.call_later(self._settings.grace, partial(self.leave, member.candidate.id))
 
     def _is_in_place(self, id: str) -> bool:
-        """Whether a member owns what it is to own."""
         return all((id in ids) == (id in self._holds[partition]) for partition, ids in self._target.items())
 
     def _claim(self, id: str, held: Iterable[int]) -> bool:
-        """Make a member the owner of partitions that it has messages of, where that takes them from no other member.
-
-        Returns:
-            Whether there were any.
-        """
+        """Make a member the owner of partitions that it has messages of, where that takes them from no other member."""
         claimed = [partition for partition in sorted(set(held)) if self._is_free_for(id, partition)]
         if claimed:
             self.epoch += 1
@@ -441,7 +405,6 @@ class Coordinator:
         return self._settings.strategy is Strategy.SHARED
 
     def close(self) -> None:
-        """The group is removed: no timer of it runs any more."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -455,14 +418,6 @@ class Coordinator:
     # What else changes the target.
 
     def set_partitions(self, count: int) -> None:
-        """The stream has more partitions now.
-
-        Args:
-            count: how many; no fewer than before.
-
-        Raises:
-            InvalidArgument: there were more before.
-        """
         before = len(self._holds)
         if count < before:
             raise InvalidArgument(f"a stream of {before} partitions cannot have {count}", partitions=before)
@@ -472,7 +427,6 @@ class Coordinator:
             self._request()
 
     def set_strategy(self, strategy: Strategy) -> None:
-        """The partitions are dealt out by another rule from now on."""
         if strategy is not self._settings.strategy:
             self._settings = replace(self._settings, strategy=strategy)
             self._request()
@@ -515,7 +469,6 @@ class Coordinator:
         self._port.changed()
 
     def _rebalance(self) -> None:
-        """Make a target of the members there are now, and begin to get there."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -573,14 +526,12 @@ class Coordinator:
             self._port.changed()
 
     def _not_drained(self, id: str, partition: int) -> None:
-        """A member took too long."""
         self._release(id, partition)
         self._port.take_away(id, partition)
         self._settle(partition)
         self._port.changed()
 
     def _release(self, id: str, partition: int) -> None:
-        """A member is no owner any more, if it still was one."""
         hold = self._holds[partition].pop(id, None)
         if hold is not None and hold.revocation is not None:
             hold.revocation.cancel()
@@ -614,7 +565,6 @@ class Coordinator:
 
     @property
     def members(self) -> list[MemberStatus]:
-        """All members, by id: connected or awaited."""
         served = self._served()
         return [
             MemberStatus(
@@ -637,7 +587,6 @@ class Coordinator:
     # Over a restart of the broker.
 
     def stored(self) -> StoredMembership:
-        """What ``restore`` needs after a restart."""
         served = self._served()
         members = [
             StoredMember(id, member.candidate.room, member.candidate.wanted, served[id], member.owner)

@@ -19,7 +19,7 @@ back. Until they are gone, no retry of the group is given out.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,8 +28,8 @@ from quire.broker.core.subscription import Subscription
 from quire.broker.queues.lane import QueueLane, QueuePart, RecordRemoval, charged_elsewhere
 from quire.broker.queues.lane_dispatch import DamageReport, DispatchHandlers, LaneDispatch
 from quire.broker.streams.groups.group_definition import dead_letter_of, prefix_of
+from quire.broker.streams.partition import PartitionedStream
 from quire.cursors.memory_usage import MemoryUsage
-from quire.destination import Destination
 from quire.errors import InvalidArgument, StoreCorrupt, StoreError
 from quire.ledger_block import LedgerEvent, Run
 from quire.message import MESSAGE_OVERHEAD, Message
@@ -59,12 +59,7 @@ _LINK = re.compile(
 
 
 class RetryMessage(Message):
-    """A message that waits in a retry lane: its own place and delivery state, with the content of its origin.
-
-    Attributes:
-        origin_lane: the lane of the partition that it is of.
-        origin_sequence: its offset there.
-    """
+    """A message that waits in a retry lane: its own place and delivery state, with the content of its origin."""
 
     __slots__ = ("origin_lane", "origin_sequence")
 
@@ -77,17 +72,12 @@ class RetryMessage(Message):
         self.origin_sequence = origin_sequence
 
     def set_state(self, deliveries: int, failures: int, not_before: int) -> None:
-        """Take over what is known of its deliveries."""
         self.deliveries, self.failures, self.not_before = deliveries, failures, not_before
         self.redelivered = deliveries > 0
 
 
 def link_record(message: RetryMessage, attempted_ms: int) -> Message:
-    """The record that stands for a message in the retry lane.
-
-    Args:
-        attempted_ms: when its delivery failed, in milliseconds since the epoch.
-    """
+    """The record that stands for a message in the retry lane; ``attempted_ms`` is when its delivery failed."""
     content = b"%s\ntimestamp:%d\norigin-lane:%d\norigin-offset:%d\norigin-size:%d\n\n" % (
         message.content[: message.content.index(b"\n")],
         attempted_ms,
@@ -99,13 +89,7 @@ def link_record(message: RetryMessage, attempted_ms: int) -> Message:
 
 
 class Origin(NamedTuple):
-    """What a link names.
-
-    Attributes:
-        lane: the lane of a partition.
-        sequence: the offset in it.
-        size: the size of the content there, in bytes.
-    """
+    """What a link names: the lane of a partition, the offset in it, and the size of the content there, in bytes."""
 
     lane: int
     sequence: int
@@ -113,7 +97,6 @@ class Origin(NamedTuple):
 
 
 def origin_of(lane: int, record: Message) -> Origin:
-    """What a record of a retry lane names."""
     found = _LINK.fullmatch(record.content)
     if found is None:
         text = f"record {record.sequence} of lane {lane} is no link to a message of a stream"
@@ -153,7 +136,6 @@ class LinkReader(LaneReader):
         return self._store.lane_state(lane)
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
-        """Delivery states from a sequence on."""
         return self._store.deliveries(lane, start, limit)
 
 
@@ -239,7 +221,6 @@ class RetryMarks:
         self._prefix = f"{prefix_of(number)}r/"
 
     def key(self, retry: RetryMessage) -> str:
-        """The key of the mark of a retry."""
         return f"{self._prefix}{retry.origin_lane}/{retry.origin_sequence:016x}/{retry.sequence:016x}"
 
     def of_message(self, lane: int, sequence: int) -> list[RetryMessage]:
@@ -248,11 +229,7 @@ class RetryMarks:
         return self._read(prefix, prefix, RETRIES_OF_ONE)
 
     def of_partition(self, lane: int, start: int = 0, limit: int = MARKS_AT_ONCE) -> list[RetryMessage]:
-        """The retries of a partition's messages, without their content, in the order of these messages.
-
-        Args:
-            start: the offset of the first message.
-        """
+        """The retries of a partition's messages, without their content, in the order of these, from an offset on."""
         prefix = f"{self._prefix}{lane}/"
         return self._read(prefix, f"{prefix}{start:016x}", limit)
 
@@ -264,13 +241,7 @@ class RetryMarks:
             start = f"{keys[-1]}!"  # behind it, and before any other
 
     def origins(self, lane: int, first: int, last: int, limit: int) -> set[int]:
-        """The offsets of messages that have a retry: the lowest ones in a range.
-
-        Args:
-            first: the first offset to look at.
-            last: the last one.
-            limit: how many at the least, if there are as many.
-        """
+        """The lowest offsets of messages in a range that have a retry, at least ``limit`` if there are as many."""
         found: set[int] = set()
         while len(found) < limit:
             retries = self.of_partition(lane, first, limit)
@@ -294,7 +265,6 @@ class RetryLinks:
 
     Args:
         settled: is told the lane and the offset of the origin of each retry that is done for good.
-        new: whether the lane is made now: then nothing is read.
 
     Attributes:
         bytes: the sizes of all messages that links stand for.
@@ -317,7 +287,6 @@ class RetryLinks:
         self.uncommitted: dict[tuple[int, int], RetryMessage] = {}
 
     def write(self, part: QueuePart, batch: WriteBatch) -> None:
-        """Put links that come and go into a batch, and their marks."""
         self._records.write(part, batch)
         appends, marks = retries_of(part.appends), batch.marks
         if appends:
@@ -330,12 +299,10 @@ class RetryLinks:
             marks[self._bytes_key] = b"%d" % self._bytes_after(part)
 
     def _bytes_after(self, part: QueuePart) -> int:
-        """The sizes of all messages when a commit is done."""
         came, went = [sum([message.size for message in run]) for run in (part.appends, part.removals)]
         return self.bytes + came - went
 
     def committed(self, part: QueuePart) -> None:
-        """A commit is done."""
         self.bytes = self._bytes_after(part)
         for retry in retries_of(part.appends):
             self.uncommitted.pop((retry.origin_lane, retry.origin_sequence), None)
@@ -348,7 +315,6 @@ class RetryLinks:
             self._core.set_mark(self._marks.key(retry), b"%d" % retry.size)
 
     def may_have(self, lane: QueueLane, sequence: int) -> bool:
-        """Whether the lane may have a link up to a sequence."""
         return self._records.may_have(lane, sequence)
 
     def drop(self, retry: RetryMessage) -> None:
@@ -369,40 +335,10 @@ THROUGH = 1 << 62
 """Above the offsets of all messages: those of a partition were all looked at."""
 
 
-class Retries(Protocol):
-    """The retry lane that is purged.
-
-    Attributes:
-        core: the core.
-        name: its name.
-        marks: the marks of what is in it.
-        awaited: for how many nothing is dispatched until they are done.
-    """
-
-    core: Core
-    name: str
-    marks: RetryMarks
-    awaited: int
-
-    @property
-    def is_there(self) -> bool:
-        """Whether its group was not removed."""
-
-    def remove_waiting(self, retries: list[RetryMessage]) -> None:
-        """Remove retries that no member has."""
-
-    def wake(self) -> None:
-        """Dispatch at the end of this turn."""
-
-
 class RetryPurge:
-    """What is to go from one retry lane. A purge that a crash ended goes on when it is made.
+    """What is to go from one retry lane. A purge that a crash ended goes on when it is made."""
 
-    Args:
-        new: whether it is made now: then nothing is read.
-    """
-
-    def __init__(self, retries: Retries, number: int, *, new: bool = False) -> None:
+    def __init__(self, retries: "RetryQueue", number: int, *, new: bool = False) -> None:
         self._retries = retries
         self._core = retries.core
         self._key = f"{prefix_of(number)}purge"
@@ -421,15 +357,14 @@ class RetryPurge:
         return max(self._last.values(), default=0)
 
     def last_of(self, lane: int) -> int:
-        """Up to which sequence those of a partition's messages are to go; 0 if none is."""
+        """Up to which sequence the retries of a partition's messages are to go; 0 if none is."""
         return self._last.get(lane, 0)
 
     def covers(self, retry: RetryMessage) -> bool:
-        """Whether a retry is to go."""
         return retry.sequence <= self.last_of(retry.origin_lane)
 
     def begin(self, lanes: Iterable[int], last: int) -> None:
-        """Remove retries, beginning with the open commit."""
+        """Remove retries up to ``last``, beginning with the open commit."""
         was_at_work = bool(self._last)
         for lane in lanes:
             self._last[lane], self._next[lane] = last, 0
@@ -445,7 +380,7 @@ class RetryPurge:
 
     def _step(self) -> bool:
         """Remove the next retries of a partition; when all of them are gone, it is through."""
-        if not self._retries.is_there:
+        if self._retries.is_deleted:
             return False
         lane, start = next(iter(self._next.items()))
         if start == THROUGH:
@@ -474,31 +409,19 @@ LONGEST_MS = 100 * 365 * 86_400_000
 
 
 class RetryLadder:
-    """The delays of a group.
-
-    Args:
-        delays: of the first retry, the second and so on, in milliseconds; at least one.
-    """
+    """The delays of a group: of the first retry, the second and so on, in milliseconds; at least one."""
 
     def __init__(self, delays: tuple[int, ...] = LEVELS_MS[2:]) -> None:
         self._delays = delays
 
     @classmethod
     def parse(cls, text: str) -> "RetryLadder | None":
-        """The ladder that a policy's ``retry_delays`` says.
-
-        Returns:
-            The ladder; None if the text is empty: then the delays are those of a queue.
-        """
+        """Read a policy's ``retry_delays``; None if that is empty: then the delays are those of a queue."""
         delays = [min(round(parse_duration(part) * 1000), LONGEST_MS) for part in text.split()]
         return cls(tuple(delays)) if delays else None
 
     def delay_ms(self, attempt: int) -> int:
-        """How long a message waits before a retry, in milliseconds. By default the nth one has the level n + 2.
-
-        Args:
-            attempt: which retry, from 1. Those beyond the last delay have the last one.
-        """
+        """The wait before a retry, counted from 1; by default the nth one has the level n + 2."""
         return self._delays[min(attempt, len(self._delays)) - 1]
 
 
@@ -536,12 +459,9 @@ def resume_messages(
     lane: QueueLane, parts: list[QueuePart], consumer: Subscription, sequences: list[int],
     take_out: Callable[[list[int]], list[int]],
 ) -> list[Message]:  # fmt: skip
-    """Put messages into a consumer's in-flight table.
+    """Put messages into a consumer's in-flight table; ``parts`` is what its source has in commits, the open one last.
 
     They are read before they are taken from where they wait: what cannot be read goes on waiting there.
-
-    Args:
-        parts: what its owner has in commits, the open one last.
     """
     found = {message.sequence: message for message in _read(lane, parts, sequences)}
     taken = [found[sequence] for sequence in take_out(list(found))]
@@ -558,7 +478,6 @@ def resume_messages(
 
 
 def _read(lane: QueueLane, parts: list[QueuePart], sequences: list[int]) -> list[Message]:
-    """Read messages, with what is on its way to the store of their deliveries."""
     found: list[Message] = []
     for sequence in sequences:
         try:
@@ -576,105 +495,56 @@ LINK_SIZE = 160
 """About how many bytes a link takes in a commit."""
 
 
-class RetryStream(Protocol):
-    """The stream of a group.
-
-    Attributes:
-        destination: its address.
-        stored: as the store has it.
-        memory: its node of the memory tree.
-    """
-
-    destination: Destination
-    stored: StoredDestination
-    memory: MemoryUsage
-
-    def finished(self, partition: int) -> None:
-        """A group has finished messages of a partition."""
-
-
-class RetryGroup(Protocol):
-    """The group that retries are of.
-
-    Attributes:
-        core: the core.
-        number: tells its marks from those of others.
-        policy: what applies to it.
-        ladder: how long retries wait; None for what the policy says of a queue's redeliveries.
-    """
-
-    core: Core
-    number: int
-    policy: Policy
-    ladder: RetryLadder | None
-
-    @property
-    def stream(self) -> RetryStream:
-        """Its stream."""
-
-    @property
-    def name(self) -> str:
-        """Its name, unique in the stream."""
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it was not removed."""
-
-
 class RetryQueue(LaneDispatch):
     """The retries of one group. Counts and sizes are about the messages, not about the links.
 
     Args:
+        number: of the group: it tells its marks from those of others.
+        ladder: how long retries wait; None for what the policy says of a queue's redeliveries.
+        settled: is told the lane and the offset of the origin of each retry that is done for good.
         new: whether it is made now: then nothing is read.
 
     Attributes:
-        name: the retry lane's name.
-        marks: the marks of what is in it.
         timed_out: how many leases ended because their time was up.
     """
 
     def __init__(
-        self, group: RetryGroup, stored: StoredDestination, settled: Callable[[int, int], None], *, new: bool = False
-    ) -> None:
-        core, stream = group.core, group.stream
-        self.group = group
+        self, stream: PartitionedStream, number: int, group: str, policy: Policy, ladder: RetryLadder | None,
+        stored: StoredDestination, settled: Callable[[int, int], None], *, new: bool = False,
+    ) -> None:  # fmt: skip
+        core = stream.core
         self.stored = stored
         self.name = stored.name
         self.timed_out = 0
-        self.marks = RetryMarks(core.store, group.number)
+        self.marks = RetryMarks(core.store, number)
+        self._stream = stream
+        self._group = group
         self._cancelled: dict[int, RetryMessage] = {}
         memory, state = MemoryUsage(0, stream.memory), LaneState() if new else core.store.lane_state(stored.lanes[0])
         lane = QueueLane(core, stored.lanes[0], memory, state=state, reader=LinkReader(core.store))
-        self._links = RetryLinks(core, lane, self.marks, group.number, settled, new=new)
+        self._links = RetryLinks(core, lane, self.marks, number, settled, new=new)
         super().__init__(
-            core, stream.destination, group.policy, self._ledger(), [lane], memory, self._links,
+            core, stream.destination, policy, self._ledger(), [lane], memory, self._links,
             DamageReport("retries.damaged", f"retries {stored.name}", {"retries": stored.name}),
             DispatchHandlers(
                 gathered=self._remove_cancelled, appends_failed=self._append_again, as_letter=self._letter
             ),
         )  # fmt: skip
         self.depth, self.bytes = state.count, self._links.bytes
-        self._purge = RetryPurge(self, group.number, new=new)
+        self._purge = RetryPurge(self, number, new=new)
         self._next_sequence = max(state.next_sequence, self._purge.last + 1)
-        self.policy_changed()
+        self.take_group_policy(policy, ladder)
 
-    def policy_changed(self) -> None:
-        """Another policy applies from now on."""
-        self.max_in_flight = self.group.policy.max_in_flight
-        self.retry_delays = self.group.ladder
-        self.take_policy(self.group.policy, self._ledger(), self.group.policy.max_in_flight_bytes)
+    def take_group_policy(self, policy: Policy, ladder: RetryLadder | None) -> None:
+        self.max_in_flight = policy.max_in_flight
+        self.retry_delays = ladder
+        self.take_policy(policy, self._ledger(), policy.max_in_flight_bytes)
 
     def _ledger(self) -> DestinationLedger | None:
-        stream = self.group.stream
-        ledger = self.group.core.ledger
+        stream, ledger = self._stream, self._stream.core.ledger
         if not ledger.is_kept(stream.destination):
             return None
-        return RetryLedger(ledger, str(stream.destination), self.group.name, stream.stored.lanes)
-
-    @property
-    def is_there(self) -> bool:
-        """Whether its group was not removed."""
-        return self.group.is_there
+        return RetryLedger(ledger, str(stream.destination), self._group, stream.stored.lanes)
 
     # For the figures of the group's lag; depth, bytes and in_flight are the queue's.
 
@@ -690,7 +560,6 @@ class RetryQueue(LaneDispatch):
         return self.core.wall.shown_ms(delayed.earliest) if delayed else None
 
     def room_for(self, consumer: "Subscription") -> int:
-        """How many more retries a member may have."""
         return self.room
 
     # A message comes in, and is found.
@@ -716,26 +585,11 @@ class RetryQueue(LaneDispatch):
         self.commits.list()
 
     def find(self, lane: int, sequence: int) -> int | None:
-        """The retry of a message, committed or not yet.
-
-        Returns:
-            The retry's sequence; None if there is none, or if it is being removed.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """The sequence of a message's retry, committed or not yet; None if there is none, or if it is being removed."""
         return max([retry.sequence for retry in self._retries_of(lane, sequence)], default=None)
 
     def pinned(self, lane: int, first: int, last: int, limit: int) -> list[int]:
-        """The offsets of messages that retries need: their records have to stay.
-
-        Args:
-            first: the first offset to look at.
-            last: the last one.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """The offsets of messages that retries need, in a range: their records have to stay."""
         pinned = {offset for known, offset in self._links.uncommitted if known == lane and first <= offset <= last}
         return sorted(self.marks.origins(lane, first, last, limit) | pinned)[:limit]
 
@@ -753,11 +607,7 @@ class RetryQueue(LaneDispatch):
     # It is cancelled.
 
     def waiting(self, lane: int, sequence: int) -> list[RetryMessage]:
-        """The retries of a message that no member has: ``finish_late`` cancels them.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """The retries of a message that no member has: ``finish_late`` cancels them."""
         if (
             not self.depth and not self._links.uncommitted
         ):  # so a client that acknowledges everything twice costs no reads
@@ -805,18 +655,13 @@ class RetryQueue(LaneDispatch):
             self.withdrawal.removed([retries[sequence] for sequence in free])
 
     def _drop(self, retry: RetryMessage) -> None:
-        """A retry was cancelled that never was in the store."""
         del self._cancelled[retry.sequence]
         self._links.drop(retry)
 
     # An operator gives up those of some partitions.
 
     def count_of(self, lane: int) -> int:
-        """How many retries there are of a partition's messages, those that members have included. It reads them all.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
+        """How many retries there are of a partition's messages, those that members have included. It reads them all."""
         found = {retry.sequence for retry in self._links.uncommitted.values() if retry.origin_lane == lane}
         purged = self._purge.last_of(lane)
         found.update([sequence for sequence in self.marks.sequences(lane) if sequence > purged])
@@ -849,16 +694,10 @@ class RetryQueue(LaneDispatch):
             return []
         return resume_messages(self.lanes[0], self.commits.parts(), consumer, sequences, self.withdrawal.take_out)
 
-    def origin(self, message: Message) -> tuple[int, int]:
-        """The lane and the offset of the message that one of the retries is of."""
-        (retry,) = retries_of([message])
-        return retry.origin_lane, retry.origin_sequence
-
     def _letter(self, message: Message) -> Message:
-        """What a retry is as a dead letter: a copy of its message."""
-        lane, sequence = self.origin(message)
-        partition = self.group.stream.stored.lanes.index(lane)
-        return dead_letter_of(self.group.name, partition, sequence, message)
+        (retry,) = retries_of([message])
+        partition = self._stream.stored.lanes.index(retry.origin_lane)
+        return dead_letter_of(self._group, partition, retry.origin_sequence, message)
 
     def _append_again(self, part: QueuePart) -> None:
         """A commit failed: what was relocated is put into the next one."""

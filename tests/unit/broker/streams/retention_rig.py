@@ -3,8 +3,7 @@
 from typing import Any
 
 from quire.broker.streams.partition import Start, StartKind
-from quire.broker.streams.retention import CHECK_PERIOD, PAUSE
-from quire.broker.streams.stream import Stream
+from quire.broker.streams.stream import CHECK_PERIOD, PAUSE, Stream
 from quire.store.base import Link, Page
 from quire.store.memory import MemoryStore
 from quire.testing.stepped import SteppedBroker, SteppedClient

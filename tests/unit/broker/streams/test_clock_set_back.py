@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from quire.broker.streams.partition import Partition, Start
-from quire.broker.streams.retention import PAUSE
-from quire.broker.streams.stream import ORDERED_FROM
+from quire.broker.streams.stream import ORDERED_FROM, PAUSE
 from quire.clock import ManualClock
 from quire.store.base import WriteBatch
 from quire.store.lmdb import LmdbStore
@@ -134,7 +133,7 @@ def test_a_young_record_among_many_old_ones_stays(monkeypatch: pytest.MonkeyPatc
 
 
 def test_old_records_go_in_steps_up_to_the_first_young_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.streams.retention.STEP", 7)
+    monkeypatch.setattr("quire.broker.streams.stream.STEP", 7)
     stepped = aged(old([*[1, 0] * 20, 90, 2, 3], monkeypatch), 121)
     assert left(stepped) == [41, 42, 43]
 

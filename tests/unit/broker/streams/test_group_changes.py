@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.streams.groups.groups import PartitionChange, PartitionClone, clone, reset, shift, skip
+from quire.broker.streams.groups.groups import PartitionChange, PartitionClone, reset, shift, skip
 from quire.broker.streams.partition import Start
 from quire.errors import DestinationExists, InvalidArgument, InvalidHeader, StoreFull
 from tests.unit.broker.streams.member_rig import StreamRig, numbers
@@ -163,9 +163,9 @@ def test_a_clone_gets_just_what_the_other_has_not_finished() -> None:
     rig, member, messages = half_done()
     member.nack(messages[4])
     expected = [PartitionClone(0, offset=6, lag=4, holes=1, retries_left=1)]
-    assert clone(rig.group(), "green", dry_run=True) == expected
+    assert rig.broker.groups.clone(rig.group(), "green", dry_run=True) == expected
     assert list(rig.stream.groups) == ["g"]
-    assert clone(rig.group(), "green") == expected
+    assert rig.broker.groups.clone(rig.group(), "green") == expected
     rig.run()
     rig = rig.crashed()
     green = rig.member(group="green")
@@ -176,7 +176,7 @@ def test_a_clone_gets_just_what_the_other_has_not_finished() -> None:
 def test_a_clone_is_of_the_same_kind() -> None:
     rig = StreamRig()
     rig.member(order="key-ordered", selector="colour = 'red'")
-    clone(rig.group(), "green")
+    rig.broker.groups.clone(rig.group(), "green")
     one, other = rig.group().definition, rig.group("green").definition
     assert (one.order, one.mode, one.selector) == (other.order, other.mode, other.selector)
 
@@ -186,7 +186,7 @@ def test_a_clone_gets_what_is_acknowledged_and_not_stored() -> None:
     member.client.ack(messages[4])
     rig.stepped.turn()
     member.client.ack(messages[6])
-    clone(rig.group(), "green")
+    rig.broker.groups.clone(rig.group(), "green")
     rig.stepped.commit(StoreFull("full"))
     rig.pass_time(1.5)
     assert (rig.lag, rig.group("green").lag) == (3, 5)
@@ -196,7 +196,7 @@ def test_a_clone_gets_what_is_acknowledged_and_not_stored() -> None:
 def test_a_clone_needs_a_name_of_its_own() -> None:
     rig, _, _ = half_done()
     with pytest.raises(DestinationExists, match="has a consumer group 'g' already"):
-        clone(rig.group(), "g")
+        rig.broker.groups.clone(rig.group(), "g")
     for wrong in ("", "x" * 201, "a\nb"):
         with pytest.raises(InvalidHeader):
-            clone(rig.group(), wrong, dry_run=True)
+            rig.broker.groups.clone(rig.group(), wrong, dry_run=True)

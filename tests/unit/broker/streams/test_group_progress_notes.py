@@ -3,7 +3,6 @@
 import pytest
 
 from quire.broker.streams.groups.group import Group
-from quire.broker.streams.groups.groups import note_progress
 from quire.errors import DestinationInUse, InvalidArgument, InvalidHeader
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings
@@ -20,7 +19,7 @@ def broker_with(count: int, partitions: int = 2) -> SteppedBroker:
 
 
 def note(stepped: SteppedBroker, offsets: dict[int, int], name: str = "job") -> Group:
-    group = note_progress(stepped.broker.groups, stepped.clock.now_ms(), stepped.broker.stream("s"), name, offsets)
+    group = stepped.broker.groups.note_progress(stepped.broker.stream("s"), name, offsets)
     stepped.run()
     return group
 

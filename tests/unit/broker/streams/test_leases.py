@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.streams.groups.member import NEVER, TICK, Leases, MemberSubscription
+from quire.broker.streams.groups.group import NEVER, TICK, Leases, MemberSubscription
 from quire.clock import ManualClock
 from quire.message import Message
 from quire.scheduler import Scheduler

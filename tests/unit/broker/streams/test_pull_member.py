@@ -8,7 +8,7 @@ from quire.broker.core.subscription import AckMode
 from quire.broker.streams.groups.group_definition import Order
 from quire.broker.streams.groups.retries import RetryQueue
 from quire.broker.streams.partition import Start, StartKind
-from quire.broker.streams.retention import CHECK_PERIOD
+from quire.broker.streams.stream import CHECK_PERIOD
 from quire.errors import BrokerStopping, GroupMismatch, InvalidArgument, QuireError, UnknownConsumerGroup
 from quire.http.pull_door import MAX_BYTES, PollRequest, Terms, read_handles
 from quire.selectors import selector

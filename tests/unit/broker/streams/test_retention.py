@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from quire.broker.streams.retention import PAUSE, STEP
+from quire.broker.streams.stream import PAUSE, STEP
 from quire.errors import StoreError, StoreFull
 from quire.store.base import Link
 from quire.store.memory import MemoryStore

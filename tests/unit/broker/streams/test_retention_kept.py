@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quire.broker.streams.partition import Start, StartKind
-from quire.broker.streams.retention import CHECK_PERIOD, PAUSE, STEP
+from quire.broker.streams.stream import CHECK_PERIOD, PAUSE, STEP
 from quire.errors import StoreFull
 from tests.unit.broker.streams.retention_rig import EARLIEST, CountingStore, left, made, member, send, settle, stream_of
 

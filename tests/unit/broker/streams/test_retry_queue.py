@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire.broker.streams.groups.retries import LinkReader
+from quire.broker.streams.groups.retries import LinkReader, RetryMessage
 from quire.errors import StoreCorrupt, StoreFull
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Delivery, Store, WriteBatch
@@ -41,7 +41,8 @@ def test_a_retry_comes_when_its_delay_is_over() -> None:
     rig.pass_time(0.1)
     (message,) = consumer.take()
     assert (message.body, message.redelivered, message.failures) == (b"one", True, 1)
-    assert rig.retries.origin(message) == (rig.lane, 1)
+    assert isinstance(message, RetryMessage)
+    assert (message.origin_lane, message.origin_sequence) == (rig.lane, 1)
 
 
 def test_the_partition_is_done_with_it() -> None:
