@@ -89,12 +89,7 @@ class RowReader:
         return column
 
     def steps(self, size: int) -> Iterator[list[Row]]:
-        """All rows, some at a time.
-
-        Raises:
-            InvalidHeader: a header cannot be sent or read, or a partition is not there. The error's data have the
-                number of the ``row``, from 0, as all errors of one row have.
-        """
+        """All rows, ``size`` at a time. An error's data have the number of its ``row``, from 0."""
         if self._is_plain and self._count:
             [first] = self._step([next(self._rows)], 0)
             yield [first]

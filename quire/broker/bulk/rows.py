@@ -12,10 +12,7 @@ class Row(NamedTuple):
     Attributes:
         destination: where it goes, as a destination header says it.
         lines: its header lines and the empty line, without those that the broker writes.
-        body: its body.
         expiration: milliseconds since the epoch; 0 for never.
-        priority: 0 to 9.
-        persistent: whether it must survive the broker.
     """
 
     destination: str
@@ -27,12 +24,7 @@ class Row(NamedTuple):
 
 
 def target_of(routing: Routing, row: Row) -> Target:
-    """Where a row goes; its destination is created if it is not there.
-
-    Raises:
-        InvalidDestination: it cannot be sent to.
-        InvalidHeader: the headers of the schedule cannot be read.
-    """
+    """Where a row goes; its destination is created if it is not there."""
     return routing.target_of(row.destination, b"\n" + row.lines)
 
 

@@ -48,14 +48,7 @@ ROWS, INDEX, DECIDED = "staged/rows/", "staged/index/", "staged/decided/"
 
 
 class Stage(msgspec.Struct, array_like=True, frozen=True):
-    """What is known of some staged rows.
-
-    Attributes:
-        producer: whose they are.
-        rows: how many.
-        bytes: what they take in the store.
-        staged_at: when they were staged, in milliseconds since the epoch.
-    """
+    """What is known of some staged rows; ``staged_at`` is in milliseconds since the epoch."""
 
     producer: str
     rows: int
@@ -74,7 +67,6 @@ class Decision:
 
     Attributes:
         key: the key of its mark.
-        producer: whose.
         stages: what is to be sent yet, in order.
         waiting: to be called when everything is sent and durable.
     """
@@ -89,12 +81,8 @@ class WritePart:
     """What concerns staged writes in one commit.
 
     Attributes:
-        owner: who.
-        listed: whether the broker knows that there is something here.
         staged: the ids of new stages.
-        decisions: new decisions.
         sent: the ids of stages whose rows are sent in it; None if no step is.
-        appends: none: the rows are their destinations'.
     """
 
     __slots__ = ("appends", "decisions", "listed", "owner", "sent", "staged")
@@ -109,13 +97,6 @@ class WritePart:
 
 
 class StagedWrites:
-    """All staged rows of a broker.
-
-    Attributes:
-        stages: what is staged, by id.
-        bytes: what all of it takes in the store.
-    """
-
     ledger = None
 
     def __init__(self, core: Core, routing: Routing, producers: ProducerIds) -> None:
@@ -155,7 +136,6 @@ class StagedWrites:
     # Staging.
 
     def stage(self, producer: str, rows: list[Row]) -> str:
-        """Store rows with the open commit, invisible."""
         check_room(self._core, stored=True)
         if len(self.stages) >= MAX_STAGES:
             raise LimitExceeded(
@@ -172,11 +152,7 @@ class StagedWrites:
         return id
 
     def discard(self, producer: str, ids: Iterable[str] | None = None) -> int:
-        """Throw staged rows away with the open commit. What is decided stays, and so does what is others'.
-
-        Args:
-            ids: which; None for all of the producer's.
-        """
+        """Throw staged rows away with the open commit. What is decided stays, and so does what is others'."""
         wanted = [id for id, stage in self.stages.items() if stage.producer == producer] if ids is None else ids
         rows = 0
         for id in dict.fromkeys(wanted):
@@ -196,9 +172,6 @@ class StagedWrites:
         Returns:
             How many rows; None if there was a commit with this number or a higher one: then nothing is written, and
             what ``ids`` name is thrown away.
-
-        Raises:
-            UnknownStage: something of it is not there. Nothing is done.
         """
         if sequence <= self._producers.sequence(producer):
             self.discard(producer, ids)
@@ -220,11 +193,7 @@ class StagedWrites:
         return sum([self.stages[id].rows for id in stages])
 
     def when_sent(self, producer: str, done: Callable[[], None]) -> None:
-        """Be told when everything that is decided for a producer is in its destinations, and durable.
-
-        Args:
-            done: called at once if nothing is under way.
-        """
+        """Be told when everything that is decided for a producer is in its destinations, and durable; now if it is."""
         for decision in reversed(self._decisions):
             if decision.producer == producer:
                 decision.waiting.append(done)
@@ -232,7 +201,6 @@ class StagedWrites:
         done()
 
     def is_decided(self, id: str) -> bool:
-        """Whether staged rows are to be sent for certain."""
         return id in self._decided
 
     def _begin(self) -> None:
@@ -302,7 +270,6 @@ class StagedWrites:
         self._open = WritePart(self)
 
     def committed(self, part: WritePart) -> None:
-        """A commit is done."""
         self._decisions += part.decisions
         if part.sent is not None:
             self._is_sending = False

@@ -21,13 +21,7 @@ class Scope(Enum):
 
 
 class Address(NamedTuple):
-    """One part of a destination as it is written.
-
-    Attributes:
-        kind: queue, topic or stream.
-        name: its name, or a pattern of names.
-        scope: whose name that is.
-    """
+    """One part of a destination as it is written; ``name`` may be a pattern, and ``scope`` says whose name it is."""
 
     kind: DestinationKind
     name: str
@@ -114,7 +108,7 @@ class VirtualNames:
         self._prefix_parts = settings.virtual_topic_prefix.count(".")
 
     def is_virtual(self, topic: str) -> bool:
-        """Whether a topic is virtual; advisory topics are not."""
+        """Advisory topics are not."""
         return self._enabled and self._topics.matches(topic) and not topic.startswith(ADVISORIES)
 
     def topic_of(self, queue: str) -> str | None:

@@ -29,16 +29,10 @@ class Route:
 
     Attributes:
         destination: where it goes, as any client would say it.
-        target: what takes it.
         lines: the header lines that are stored, and the empty line.
-        expiration: milliseconds since the epoch; 0 for never.
-        priority: 0 to 9.
         persistent: whether it must survive the broker; yes, unless the client says no, or it goes to a temporary
             destination.
         stored: whether it goes to the store in any case: the schedule and streams keep everything there.
-        transaction: the transaction's name, or None.
-        producer: the id of a producer that numbers its sends, or None.
-        producer_sequence: the number.
     """
 
     __slots__ = (

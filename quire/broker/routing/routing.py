@@ -40,51 +40,37 @@ class FanOut(ABC):
         """Where a message goes, and with which content."""
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message, as ``Target``."""
         for target, copy in self.copies(content, expiration, priority, persistent):
             target.send(copy, expiration, priority, persistent)
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message that is given up elsewhere, as ``Target``."""
         for target, copy in self.copies(content, expiration, priority, persistent):
             target.transfer(copy, expiration, priority, persistent)
 
     def expect_groups(self) -> None:
-        """Messages of groups are about to be sent here."""
         for target in self.targets():
             target.expect_groups()
 
 
 class CompositeTarget(FanOut):
-    """A composite destination that a client wrote: ``/queue/a,/topic/b``.
-
-    Args:
-        origin: the destination as the client wrote it: a header of each copy, as in ActiveMQ.
-    """
+    """A composite destination that a client wrote; it is a header of each copy (``origin``), as in ActiveMQ."""
 
     def __init__(self, targets: "Sequence[Target]", origin: str) -> None:
         self._targets = targets
         self._origin = {ORIGIN: origin}
 
     def targets(self) -> "Sequence[Target]":
-        """Its parts."""
         return self._targets
 
     def copies(
         self, content: bytes, expiration: int, priority: int, persistent: bool
     ) -> "Iterator[tuple[Target, bytes]]":
-        """A copy goes to every part."""
         copy = with_headers(content, self._origin)
         return ((target, copy) for target in self._targets)
 
 
 class ForwardTarget(NamedTuple):
-    """One place to which a configured composite forwards.
-
-    Attributes:
-        target: the place.
-        selector: which messages go there; None for all.
-    """
+    """One place to which a configured composite forwards, and which messages go there; None for all."""
 
     target: "Target"
     selector: Selector | None
@@ -103,7 +89,6 @@ class ForwardingTarget(FanOut):
         self._origin = {ORIGIN: origin}
 
     def targets(self) -> "Sequence[Target]":
-        """The destination itself, if messages stay in it, and those it forwards to."""
         own = [self._own] if self._own is not None else []
         return [*own, *[forward.target for forward in self._forwards]]
 
@@ -130,7 +115,6 @@ class VirtualTopics:
         self._queues: dict[str, dict[str, None]] | None = None
 
     def is_virtual(self, topic: str) -> bool:
-        """Whether a topic is virtual."""
         return self._names.is_virtual(topic)
 
     def queues(self, topic: str) -> list[Destination]:
@@ -146,7 +130,6 @@ class VirtualTopics:
         return [Destination(DestinationKind.QUEUE, name) for name in known]
 
     def _note(self, destination: Destination) -> None:
-        """A destination is there: if it is a queue named after a topic, remember it."""
         if self._queues is None or destination.kind is not DestinationKind.QUEUE:
             return
         if (topic := self._names.topic_of(destination.name)) is not None:
@@ -171,7 +154,6 @@ class VirtualTopicTarget(FanOut):
         self._version = -1
 
     def targets(self) -> "Sequence[Target]":
-        """The topic, and the queues there are now."""
         if self._version != self._destinations.version:
             self._queues = [self._target_of(queue) for queue in self._topics.queues(self._name)]
             self._version = self._destinations.version
@@ -212,23 +194,18 @@ class TimeStampingTarget:
 
     @staticmethod
     def is_asked_for(policy: Policy) -> bool:
-        """Whether a policy changes expirations."""
         return bool(policy.zero_expiration_override or policy.ttl_ceiling)
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message, as ``Target``."""
         self._target.send(content, self._stamped(expiration), priority, persistent)
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message that is given up elsewhere, as ``Target``."""
         self._target.transfer(content, self._stamped(expiration), priority, persistent)
 
     def expect_groups(self) -> None:
-        """Messages of groups are about to be sent here."""
         self._target.expect_groups()
 
     def _stamped(self, expiration: int) -> int:
-        """When a message expires as the policy wants it."""
         now = self._clock.now_ms()
         lives = expiration - now if expiration else self._override_ms
         if self._ceiling_ms:
@@ -257,7 +234,6 @@ class Routing:
     """Finds targets.
 
     Attributes:
-        temporaries: the temporary destinations.
         client_ids: who is connected under which client id.
         virtual_topics: which topics are virtual, and which queues they feed.
 
@@ -281,10 +257,7 @@ class Routing:
         self.client_ids = ClientIds()
 
     def target(self, destination: str) -> Target:
-        """Where a message goes that is sent to a destination, as a destination header says it.
-
-        Queues and topics are made if they are not there.
-        """
+        """Where a message goes, as a destination header says it. Queues and topics are made if they are not there."""
         target = self.known(destination)
         if target is None:
             if len(self._targets) >= MAX_TARGETS or self._texts + len(destination) > MAX_TEXTS:
@@ -350,11 +323,7 @@ class Routing:
         return self._target(Destination(address.kind, address.name), ())
 
     def _target(self, destination: Destination, above: tuple[Destination, ...]) -> Target:
-        """What takes messages for a queue or a topic.
-
-        Args:
-            above: the composites and virtual topics on the way to it: one that is reached again passes nothing on.
-        """
+        """``above`` are the composites and virtual topics on the way: one that is reached again passes nothing on."""
         composite = None if destination in above else self._composites.get(destination)
         target = self._plain(destination, above) if composite is None else self._forwarding(composite, above)
         policy = self._core.settings.policies.of(destination)
@@ -363,7 +332,6 @@ class Routing:
         return target
 
     def _plain(self, destination: Destination, above: tuple[Destination, ...]) -> Target:
-        """A queue; a stream; a topic, with the queues it feeds if it is virtual."""
         name = destination.name
         if destination.kind is DestinationKind.QUEUE:
             return self._destinations.queue(name)

@@ -30,11 +30,7 @@ FIRST_LANE = 1 << 31
 class TemporaryQueue(Queue):
     """A queue of one connection. No message in it is persistent, whatever its sender says.
 
-    What cannot be delivered is dropped: a dead letter would be in the store.
-
-    Args:
-        stored: what it would be in the store.
-        temporaries: counts what comes when it is gone.
+    What cannot be delivered is dropped: a dead letter would be in the store. So is what comes when it is gone.
     """
 
     def __init__(self, core: Core, stored: StoredDestination, temporaries: "Temporaries") -> None:
@@ -45,21 +41,18 @@ class TemporaryQueue(Queue):
             lane.mark = DispatchMark(NEVER_STORED)
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message; drop it if the queue is gone."""
         if self._temporaries.is_there(self):
             super().send(content, expiration, priority, False)
         else:
             self._temporaries.dropped += 1
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
-        """Take a message that is given up elsewhere; drop it if the queue is gone."""
         if self._temporaries.is_there(self):
             return super().transfer(content, expiration, priority, False)
         self._temporaries.dropped += 1
         return Message(0, content, expiration, priority, False)
 
     def expect_groups(self) -> None:
-        """Messages of groups are about to be sent here."""
         if not self.grouped:
             self.stored = self.stored._replace(settings={GROUPED: True})
             self.group_header = GROUP_ID
@@ -73,12 +66,7 @@ class TemporaryQueue(Queue):
 
 
 class TemporaryTopic(Topic):
-    """A topic of one connection. It stores and keeps nothing, whatever the policy says.
-
-    Args:
-        stored: what it would be in the store.
-        temporaries: counts what comes when it is gone.
-    """
+    """A topic of one connection. It stores and keeps nothing, whatever the policy says."""
 
     def __init__(self, core: Core, stored: StoredDestination, temporaries: "Temporaries") -> None:
         super().__init__(core, stored, new=True)
@@ -86,14 +74,12 @@ class TemporaryTopic(Topic):
         self._temporaries = temporaries
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message; drop it if the topic is gone."""
         if self._temporaries.is_there(self):
             super().send(content, expiration, priority, False)
         else:
             self._temporaries.dropped += 1
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
-        """Take a message that is given up elsewhere; drop it if the topic is gone."""
         if self._temporaries.is_there(self):
             return super().transfer(content, expiration, priority, False)
         self._temporaries.dropped += 1
@@ -114,7 +100,6 @@ class GoneDestination:
         self._temporaries.dropped += 1
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Drop a message."""
         self._temporaries.dropped += 1
 
     def expect_groups(self) -> None:
@@ -125,8 +110,6 @@ class Temporaries:
     """All temporary destinations, by the names that the broker gave them.
 
     Attributes:
-        queues: the temporary queues, by name.
-        topics: the temporary topics, by name.
         dropped: how many messages came for temporary destinations that were gone.
         is_own: whether a name is one that this process may make up; all are, if it is not one of a cluster.
     """
@@ -143,11 +126,7 @@ class Temporaries:
         core.limits.count_destinations(lambda: len(self.queues) + len(self.topics))
 
     def create(self, kind: DestinationKind, name: str = "") -> Address:
-        """Make a temporary destination.
-
-        Args:
-            name: the one that a client of OpenWire chose; without one the broker makes it up.
-        """
+        """Make a temporary destination; without a name, which a client of OpenWire chose, the broker makes one up."""
         self._core.limits.check_destinations()
         number = next(self._numbers)
         while not name:
@@ -165,15 +144,9 @@ class Temporaries:
         return Address(kind, name, Scope.REMOTE)
 
     def queue_of(self, lane: int) -> TemporaryQueue | None:
-        """The temporary queue that a lane belongs to."""
         return self._by_lane.get(lane)
 
     def find(self, address: Address) -> TemporaryQueue | TemporaryTopic:
-        """A temporary destination.
-
-        Raises:
-            InvalidDestination: it is gone, or was never there.
-        """
         named: Mapping[str, TemporaryQueue | TemporaryTopic] = self.topics
         if address.kind is DestinationKind.QUEUE:
             named = self.queues
@@ -183,20 +156,16 @@ class Temporaries:
         return found
 
     def all(self, kind: DestinationKind) -> list[Destination]:
-        """All temporary queues, or all temporary topics."""
         return [Destination(kind, name) for name in (self.queues if kind is DestinationKind.QUEUE else self.topics)]
 
     def has(self, source: object) -> bool:
-        """Whether a source of messages is a temporary destination."""
         return isinstance(source, TemporaryQueue | TemporaryTopic)
 
     def is_there(self, destination: TemporaryQueue | TemporaryTopic) -> bool:
-        """Whether a temporary destination was not deleted."""
         name = destination.destination.name
         return name in self.queues or name in self.topics
 
     def target(self, address: Address) -> "Target":
-        """What takes messages for a temporary destination, by the name that the broker gave it."""
         if address.scope is not Scope.REMOTE:
             raise InvalidDestination(
                 f"{str(address)[:100]!r} is valid in its own connection only", destination=str(address)[:100]
@@ -250,7 +219,6 @@ class ClientIds:
         return None if holder is session else holder
 
     def claim(self, client_id: str, session: Session) -> None:
-        """A connection takes a client id."""
         check_client_id(client_id)
         other = self._sessions.setdefault(client_id, session)
         if other is not session:
@@ -266,7 +234,6 @@ class ClientIds:
         return self._by_key.get(key)
 
     def take_key(self, key: str, session: Session) -> None:
-        """A session has a key from now on."""
         self._by_key[key] = session
 
     def drop_key(self, key: str, session: Session) -> None:
@@ -281,10 +248,5 @@ class ClientIds:
 
 
 def check_client_id(client_id: str) -> None:
-    """See that a client id has a length that is allowed.
-
-    Raises:
-        InvalidHeader: it has not.
-    """
     if not 0 < len(client_id) <= MAX_CLIENT_ID:
         raise InvalidHeader(f"client-id needs 1 to {MAX_CLIENT_ID} characters", header="client-id")

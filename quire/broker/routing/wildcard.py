@@ -34,9 +34,6 @@ class WildcardSubscription(SharedPrefetch):
         addresses: the patterns; a name without wildcards is one destination, which is made if it is not there.
         fail: told of an error when a child cannot be made later.
         allows: whether it may have a destination that a pattern matches.
-
-    Attributes:
-        children: by destination.
     """
 
     def __init__(
@@ -62,11 +59,7 @@ class WildcardSubscription(SharedPrefetch):
     # Destinations come.
 
     def start(self) -> None:
-        """Subscribe to everything that matches, and to what comes from now on: the first ones now, the others in steps.
-
-        Raises:
-            QuireError: a child cannot be made; ``end`` ends those that were.
-        """
+        """Subscribe to all that match, in steps. If a child cannot be made, ``end`` ends those that were."""
         for pattern in self._topic_wildcards():
             self._core.advisories.watch(pattern)
         if any([pattern.is_wildcard for _, pattern in self._patterns]):
@@ -149,16 +142,12 @@ class WildcardSubscription(SharedPrefetch):
     # They go.
 
     def credit(self, child: Subscription) -> int:
-        """How many messages a child may be given now."""
         return 0 if self._is_over else super().credit(child)
 
     def end(self, cause: str, gone: Callable[[ChildSubscription], None], *, lost: bool) -> None:
         """All children go, in steps; from now on none is given anything.
 
         What they had comes back before anything later is given out: until then their queues give out nothing.
-
-        Args:
-            lost: whether they vanished without a word.
         """
         self._is_over = True
         self._cause = cause
@@ -181,7 +170,6 @@ class WildcardSubscription(SharedPrefetch):
             self._core.steps.add(self._go, "the end of a subscription to many destinations", stores=False)
 
     def _go(self) -> bool:
-        """Take a step; whether there are more."""
         for child in list(islice(self._leaving, STEP)):
             if isinstance(child.source, LaneDispatch) and child.source.return_some(child, self._cause):
                 return True
@@ -189,12 +177,10 @@ class WildcardSubscription(SharedPrefetch):
         return bool(self._leaving)
 
     def finish(self) -> None:
-        """All children that are still to go do so now."""
         while self._go():
             pass
 
     def leave_now(self, child: Subscription) -> None:
-        """A child that is to go does so now."""
         if isinstance(child, ChildSubscription) and (holds := self._leaving.pop(child, None)) is not None:
             if holds and isinstance(child.source, LaneDispatch):
                 child.source.awaited -= 1

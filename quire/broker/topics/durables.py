@@ -68,8 +68,6 @@ class DurableRemoval:
 
 
 class Durables:
-    """All durable subscriptions."""
-
     def __init__(self, core: Core, topics: Mapping[str, Topic]) -> None:
         self._core = core
         self._topics = topics
@@ -79,7 +77,6 @@ class Durables:
         self._next_number = 1
 
     def load(self) -> None:
-        """Take what the store has; the topics are there already."""
         with self._core.store.snapshot() as reader:
             definitions = list(walk_marks(reader, DEFINITIONS))
         for key, value in definitions:
@@ -106,7 +103,6 @@ class Durables:
     # Find.
 
     def __iter__(self) -> Iterator[DurableSubscription]:
-        """All of them."""
         return iter(list(self._by_key.values()))
 
     def __len__(self) -> int:
@@ -122,20 +118,13 @@ class Durables:
 
     @property
     def next_number(self) -> int:
-        """The number of the next one that is made."""
         return self._next_number
 
     def find(self, client_id: str, name: str) -> DurableSubscription | None:
-        """The subscription of a client and a name, or None."""
         known = self._by_key.get((client_id, name))
         return None if known is None or known.is_leaving else known
 
     def existing(self, client_id: str, name: str) -> DurableSubscription:
-        """The subscription of a client and a name.
-
-        Raises:
-            UnknownSubscription: there is none.
-        """
         durable = self.find(client_id, name)
         if durable is None:
             text = f"the client {client_id[:60]!r} has no durable subscription {name[:60]!r}"
@@ -154,14 +143,8 @@ class Durables:
         deleting it and making another one).
 
         Args:
-            selector: which messages it wants; None for all.
             no_local: whether it does not want what its own connection sends.
             retroactive: whether a new one begins with what the topic keeps.
-            owner: the user who makes it.
-
-        Raises:
-            InvalidArgument: a new one's name is too long.
-            StoreError: what the topic keeps cannot be read. Nothing is done.
         """
         known = self._by_key.get((client_id, name))
         text = None if selector is None else selector.text
@@ -194,14 +177,7 @@ class Durables:
         no_local: bool = False, priority: int = 0, retroactive: bool = False,
         kind: Callable[..., Subscription] = Subscription,
     ) -> Subscription:  # fmt: skip
-        """The consumer of a durable subscription comes. ``create`` says what its arguments change.
-
-        Args:
-            selector: which messages it wants; None for all.
-            no_local: whether it does not want what its own connection sends.
-            priority: of no effect: it is the only consumer.
-            retroactive: whether a new subscription begins with what the topic keeps.
-        """
+        """The consumer of a durable subscription comes; ``priority`` has no effect, as it is the only one."""
         durable = self.create(
             client_id, name, topic, selector=selector, no_local=no_local, retroactive=retroactive, owner=session.user
         )  # fmt: skip
@@ -210,11 +186,7 @@ class Durables:
         return subscription
 
     def check_free(self, durable: DurableSubscription) -> None:
-        """See that a subscription has no consumer.
-
-        Raises:
-            DestinationInUse: it has one.
-        """
+        """See that a subscription has no consumer."""
         for subscription in list(durable.subscriptions):
             subscription.leave_now()
         if durable.subscriptions:
@@ -229,17 +201,11 @@ class Durables:
     # Go.
 
     def remove(self, client_id: str, name: str) -> None:
-        """Remove a subscription, with what waits for it.
-
-        Raises:
-            UnknownSubscription: there is none.
-        """
         durable = self.existing(client_id, name)
         self.check_free(durable)
         self.drop(durable)
 
     def drop(self, durable: DurableSubscription) -> None:
-        """Remove a subscription without a consumer, with what waits for it."""
         core, topic = self._core, durable.topic
         del self._by_key[durable.key]
         durable.is_deleted = True
@@ -285,11 +251,7 @@ class Durables:
 
 
 def check_name(name: str) -> None:
-    """See that a client's name for a durable subscription is not longer than a destination's may be.
-
-    Raises:
-        InvalidArgument: it is.
-    """
+    """See that a client's name for a durable subscription is not longer than a destination's may be."""
     if len(name.encode()) > MAX_NAME:
         text = f"{name[:60]!r} is too long for the name of a durable subscription: up to {MAX_NAME} bytes"
         raise InvalidArgument(text, argument="name", limit=MAX_NAME)
@@ -320,11 +282,6 @@ class PatternDefinition(msgspec.Struct, array_like=True, frozen=True):
     """What a durable subscription to a pattern is.
 
     Attributes:
-        client_id: whose it is.
-        name: what the client calls it.
-        pattern: which topics it is to.
-        selector: which messages it wants; None for all.
-        no_local: whether it does not want what its own connection sends.
         removed_before: of one that is being removed the number of the first durable subscription that is not its own;
             0 while it is there.
         owner: the user who made it; empty if there were no users.
@@ -343,7 +300,6 @@ class DurablePatterns:
     """All durable subscriptions to patterns.
 
     Args:
-        topic: the topic of a name.
         watch: has the second one called with each new destination, in the name of the first; None ends that.
     """
 
@@ -363,7 +319,6 @@ class DurablePatterns:
         core.limits.count_subscriptions(lambda: len(self._by_key))
 
     def load(self) -> None:
-        """Take what the store has; the topics and their durable subscriptions are there already."""
         with self._core.store.snapshot() as reader:
             for key, value in walk_marks(reader, MARKS):
                 number = int(key.removeprefix(MARKS))
@@ -380,20 +335,13 @@ class DurablePatterns:
         self._watch(self, self._destination_created)
 
     def find(self, client_id: str, name: str) -> PatternDefinition | None:
-        """Such a subscription of a client and a name, or None."""
         known = self._by_key.get((client_id, name))
         return None if known is None else known[1]
 
     def keep(
         self, client_id: str, name: str, pattern: str, *, selector: str | None, no_local: bool, owner: str = ""
     ) -> None:
-        """A consumer of such a subscription comes: it is made, or made anew if it wants something else.
-
-        Raises:
-            DestinationInUse: it has a consumer.
-            InvalidArgument: a new one's name is too long.
-            TooManySubscriptions: a new one is one too many.
-        """
+        """A consumer of such a subscription comes: it is made, or made anew if it wants something else."""
         definition = PatternDefinition(client_id, name, pattern, selector, no_local, owner=owner)
         known = self._by_key.get((client_id, name))
         if known is not None and msgspec.structs.replace(known[1], owner=owner) == definition:
@@ -410,7 +358,6 @@ class DurablePatterns:
         self._next_number += 1
 
     def child(self, name: str, topic: str) -> str:
-        """The name of the durable subscription to one of the topics."""
         return f"{name}:{topic}"
 
     def _destination_created(self, destination: Destination) -> None:
@@ -434,11 +381,6 @@ class DurablePatterns:
         )  # fmt: skip
 
     def remove(self, client_id: str, name: str) -> None:
-        """Remove such a subscription, with what waits for it.
-
-        Raises:
-            DestinationInUse: it has a consumer.
-        """
         number, definition, _ = self._by_key[client_id, name]
         next_number = self._durables.next_number
         children = self._children(definition, next_number)

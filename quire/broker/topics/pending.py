@@ -44,7 +44,6 @@ class OldestFirst:
         """Nothing to remember."""
 
     def victim(self, waiting: Waiting) -> int:
-        """The first one's sequence."""
         return next(iter(waiting))
 
     def clear(self) -> None:
@@ -58,13 +57,11 @@ class LowestPriorityFirst:
         self._by_priority: tuple[deque[int], ...] = tuple([deque() for _ in range(10)])
 
     def added(self, message: Message, waiting: Waiting) -> None:
-        """Remember a message by its priority."""
         sequences = self._by_priority[message.priority]
         _drop_stale(sequences, waiting)
         sequences.append(message.sequence)
 
     def victim(self, waiting: Waiting) -> int:
-        """The sequence of the oldest one of the lowest priority."""
         for sequences in self._by_priority:
             _drop_stale(sequences, waiting)
             if sequences:
@@ -72,7 +69,6 @@ class LowestPriorityFirst:
         raise KeyError("nothing waits")
 
     def clear(self) -> None:
-        """Forget all."""
         for sequences in self._by_priority:
             sequences.clear()
 
@@ -86,7 +82,6 @@ class SupersededFirst:
         self._superseded: deque[int] = deque()
 
     def added(self, message: Message, waiting: Waiting) -> None:
-        """See whether a message supersedes one that waits."""
         value = message.header(self._name)
         if value is None:
             return
@@ -101,24 +96,20 @@ class SupersededFirst:
             self._latest = {value: sequence for value, sequence in self._latest.items() if sequence in waiting}
 
     def victim(self, waiting: Waiting) -> int:
-        """The sequence of the one that goes."""
         _drop_stale(self._superseded, waiting)
         return self._superseded[0] if self._superseded else next(iter(waiting))
 
     def clear(self) -> None:
-        """Forget all."""
         self._latest.clear()
         self._superseded.clear()
 
 
 def _drop_stale(sequences: deque[int], waiting: Waiting) -> None:
-    """Forget the first ones that do not wait any more."""
     while sequences and sequences[0] not in waiting:
         sequences.popleft()
 
 
 def strategy_of(policy: Policy) -> EvictionStrategy:
-    """The strategy that a policy asks for."""
     if policy.message_eviction_strategy == "unique-property":
         return SupersededFirst(policy.eviction_property)
     if policy.message_eviction_strategy == "oldest-with-lowest-priority":
@@ -128,9 +119,6 @@ def strategy_of(policy: Policy) -> EvictionStrategy:
 
 class PendingMessages:
     """The messages that wait for one subscription of a topic, in order.
-
-    Args:
-        strategy: which one goes first.
 
     Attributes:
         first_priority: the priority of the first one, where that decides what comes first; -1 if none waits.
@@ -146,16 +134,11 @@ class PendingMessages:
         return len(self._waiting)
 
     def append(self, message: Message) -> None:
-        """A message waits behind the others."""
         self._waiting[message.sequence] = message
         self._strategy.added(message, self._waiting)
 
     def take(self, limit: int, above: int = -1) -> list[Message]:
-        """Take the first ones out, in order.
-
-        Args:
-            above: only those of a higher priority than this, where that decides what comes first.
-        """
+        """Take the first ones out; only those of a higher priority than ``above``, where that counts."""
         popitem = self._waiting.popitem
         taken = [popitem(last=False)[1] for _ in range(min(limit, len(self._waiting)))]
         self._forget_if_empty()
@@ -168,12 +151,10 @@ class PendingMessages:
         return victim
 
     def discard(self, message: Message) -> None:
-        """Take one out that waits."""
         del self._waiting[message.sequence]
         self._forget_if_empty()
 
     def clear(self) -> list[Message]:
-        """Take all out, in order."""
         return self.take(len(self._waiting))
 
     def _forget_if_empty(self) -> None:
@@ -182,7 +163,7 @@ class PendingMessages:
 
 
 class PrioritizedMessages(PendingMessages):
-    """As ``PendingMessages``: those of higher priority come first, those of the same in order."""
+    """Those of higher priority come first, those of the same in order."""
 
     def __init__(self, strategy: EvictionStrategy) -> None:
         super().__init__(strategy)
@@ -190,13 +171,11 @@ class PrioritizedMessages(PendingMessages):
         self.first_priority = -1
 
     def append(self, message: Message) -> None:
-        """A message waits behind the others of its priority."""
         super().append(message)
         self._lanes[message.priority][message.sequence] = message
         self.first_priority = max(self.first_priority, message.priority)
 
     def take(self, limit: int, above: int = -1) -> list[Message]:
-        """Take the first ones out, in order."""
         taken: list[Message] = []
         while len(taken) < limit and self.first_priority > above:
             taken.append(self._lanes[self.first_priority].popitem(last=False)[1])
@@ -206,14 +185,12 @@ class PrioritizedMessages(PendingMessages):
         return taken
 
     def evict(self) -> Message:
-        """Take the one out that the strategy gives up; at least one waits."""
         victim = super().evict()
         del self._lanes[victim.priority][victim.sequence]
         self._find_first()
         return victim
 
     def discard(self, message: Message) -> None:
-        """Take one out that waits."""
         super().discard(message)
         del self._lanes[message.priority][message.sequence]
         self._find_first()
@@ -224,7 +201,6 @@ class PrioritizedMessages(PendingMessages):
 
 
 def pending_messages(policy: Policy) -> PendingMessages:
-    """What keeps the messages that wait for a subscription, as a policy asks for it."""
     kind = PrioritizedMessages if policy.prioritized_messages else PendingMessages
     return kind(strategy_of(policy))
 
@@ -237,16 +213,7 @@ def _by_priority(message: Message) -> tuple[int, int]:
 
 
 class ReturnedMessages:
-    """What came back and was not given out again yet.
-
-    Args:
-        wake: called when one becomes due.
-        prioritized: whether those of higher priority come first.
-
-    Attributes:
-        ready: those that can be given out, in order.
-        delayed: those that have to wait.
-    """
+    """What came back and was not given out again yet: ``ready`` can be given out, ``delayed`` has to wait."""
 
     def __init__(self, core: Core, wake: Callable[[], None], *, prioritized: bool) -> None:
         self.ready: deque[Message] = deque()
@@ -260,17 +227,14 @@ class ReturnedMessages:
         return len(self.ready) + len(self.delayed)
 
     def add(self, messages: list[Message]) -> None:
-        """Messages came back that can be given out again at once."""
         self.ready = deque(heapq.merge(sorted(messages, key=self._order), self.ready, key=self._order))
 
     def delay(self, message: Message, delay_ms: int) -> None:
-        """A message came back that has to wait for so many milliseconds."""
         message.not_before = self._core.wall.steady_ms() + delay_ms
         self.delayed.add(message, None)
         self._wake_when_due()
 
     def recall_due(self) -> None:
-        """Those whose time has come can be given out."""
         if self.delayed:
             sequences, _ = self.delayed.due(self._core.wall.steady_ms(), len(self.delayed), set())
             due = [self.delayed.kept.pop(sequence) for sequence in sequences]
@@ -303,14 +267,7 @@ class SharedMessages:
         self._holders: dict[int, int] = {}  # by the id of the content, which lives as long as it has holders
 
     def hold(self, message: Message, *, force: bool = False) -> bool:
-        """One more subscription has a message.
-
-        Args:
-            force: whether it is taken even if memory refuses it.
-
-        Returns:
-            Whether there was memory for it.
-        """
+        """One more subscription has a message, if there is memory, with ``force`` in any case; whether it has."""
         key = id(message.content)
         holders = self._holders.get(key, 0)
         if not holders:
@@ -323,7 +280,6 @@ class SharedMessages:
         return True
 
     def release(self, messages: Iterable[Message]) -> None:
-        """A subscription is done with messages that it held."""
         free = 0
         for message in messages:
             key = id(message.content)

@@ -64,13 +64,7 @@ QUESTIONS = 20_000
 
 
 class LaneSweep:
-    """One sweep. It begins after the open commit, so that it sees all that was sent before.
-
-    Args:
-        first: the first sequence to look at.
-        last: the last one.
-        done: called when all are looked at and what was to be removed is.
-    """
+    """One sweep, over a range of sequences. It begins after the open commit: it sees all that was sent before."""
 
     def __init__(self, topic: "Topic", first: int, last: int, done: Callable[[], None] | None = None) -> None:
         self._topic = topic
@@ -100,13 +94,7 @@ PAGE_BYTES = 256 * 1024
 
 
 class Recovery:
-    """A walk over the kept messages of a topic. Until it has passed them, they stay.
-
-    Args:
-        first: the first sequence.
-        last: the last one.
-        closed: called when the consumer has them all, or is gone.
-    """
+    """A walk over the kept messages of a topic. Until it has passed them, they stay."""
 
     def __init__(self, topic: "Topic", first: int, last: int, closed: Callable[["Recovery"], None]) -> None:
         self._topic = topic
@@ -116,7 +104,6 @@ class Recovery:
 
     @property
     def has_more(self) -> bool:
-        """Whether there may be more messages."""
         return self._position <= self._last
 
     def done_of(self, sequences: list[int]) -> list[int]:
@@ -129,15 +116,9 @@ class Recovery:
         return not places or places[0].size + MESSAGE_OVERHEAD <= room
 
     def read(self, limit: int, room: int) -> list[Message]:
-        """The next messages, as many as fit but at least one, without those that are not kept any more.
+        """The next messages, as many as fit into ``room`` bytes but at least one, without those not kept any more.
 
         A damaged record is passed over, and the log says so.
-
-        Args:
-            room: how many bytes they may take together.
-
-        Raises:
-            StoreError: the store cannot be read.
         """
         try:
             page = self._topic.records.page(self._position, min(max(room, 0), PAGE_BYTES), limit)
@@ -180,7 +161,7 @@ class Recovery:
         return self._position, self._last
 
     def close(self) -> None:
-        """The consumer has them all, or is gone: whatever was held for it is let go."""
+        """The consumer has them all, or is gone: whatever was held for it is released."""
         self._closed(self)
 
 
@@ -194,13 +175,8 @@ TIME_STEPS = 100
 class KeptMessages:
     """The kept messages of one topic.
 
-    Args:
-        first: the first sequence that is kept, as it was stored; 0 for none.
-
     Attributes:
         first: the first sequence that is kept; without a policy nothing is, whatever this is.
-        count: how many are kept; exact.
-        bytes: their sizes.
     """
 
     def __init__(self, topic: "Topic", first: int, count: int, bytes: int) -> None:
@@ -219,11 +195,9 @@ class KeptMessages:
 
     @property
     def is_keeping(self) -> bool:
-        """Whether the policy asks for it."""
         return self._topic.policy.subscription_recovery_policy != "none"
 
     def policy_changed(self) -> None:
-        """Another policy applies from now on."""
         if self.is_keeping and not self._was_keeping and not self.count:
             self.first = self._topic.filled_to + 1
         self._was_keeping = self.is_keeping
@@ -233,11 +207,9 @@ class KeptMessages:
             self._trim_soon()
 
     def done_of(self, sequences: list[int]) -> list[int]:
-        """Those of some sequences that are not kept."""
         return [sequence for sequence in sequences if sequence < self.first] if self.is_keeping else sequences
 
     def share(self, stored: list[Message]) -> list[Message]:
-        """Those of some stored messages that are kept."""
         return [message for message in stored if message.sequence >= self.first] if self.is_keeping else []
 
     def committed(self, stored: list[Message]) -> None:
@@ -263,7 +235,6 @@ class KeptMessages:
             self._wait()
 
     def _wait(self) -> None:
-        """Trim when the first of them are to go."""
         if self._times and not self._is_timed:
             self._is_timed = True
             core = self._topic.core
@@ -279,19 +250,17 @@ class KeptMessages:
     # What goes.
 
     def _trim_soon(self) -> None:
-        """Let go in steps what the policy does not keep any more."""
         if not self._is_trimming:
             self._is_trimming = True
             self._topic.core.steps.add(self._step, f"letting go of what topic {self._topic.destination.name} kept")
 
     def _step(self) -> bool:
-        """Let go of some; whether there is more."""
         more = not self._topic.is_deleted and self._trim(LET_GO_AT_ONCE + self._fresh)
         self._fresh, self._is_trimming = 0, more
         return more
 
     def _trim(self, limit: int) -> bool:
-        """Let go what the policy does not keep any more; whether there may be more of it."""
+        """Remove what the policy does not keep any more; whether there may be more of it."""
         self._note_late()
         gone = self._surplus(limit)
         if gone:
@@ -375,13 +344,9 @@ class TopicSubscription:
         recovery: the kept messages that it gets first; None for none.
 
     Attributes:
-        destination: the topic's address.
-        policy: what applies to the topic.
         subscription: its consumer; set by ``attach``.
         subscriptions: its consumer, as long as it is there.
         pending: what waits for credit.
-        dequeued: how many messages were acknowledged.
-        discarded: how many were discarded, by cause.
     """
 
     subscription: Subscription
@@ -406,25 +371,21 @@ class TopicSubscription:
         self._is_refused = self._has_fault = False
 
     def attach(self, subscription: Subscription) -> None:
-        """The consumer is there; kept messages go out at the end of the turn."""
         self.subscription = subscription
         self.subscriptions.append(subscription)
         self.wake()
 
     @property
     def in_flight(self) -> int:
-        """How many messages its consumer has."""
         return len(self.subscription.in_flight)
 
     @property
     def depth(self) -> int:
-        """How many messages it has in memory, those in flight included."""
         return self.in_flight + len(self.pending) + len(self._returned)
 
     # Messages come.
 
     def offer(self, messages: list[Message], senders: Senders) -> None:
-        """Take what was committed to the topic."""
         wanted = self._wanted(messages, senders)
         if self.subscription.ack is AckMode.AUTO and self._is_caught_up:
             wanted = self._pass_on(wanted)
@@ -447,7 +408,6 @@ class TopicSubscription:
 
     @property
     def _is_caught_up(self) -> bool:
-        """Whether nothing comes before what is sent now."""
         return self._recovery is None and not (self.pending or self._returned)
 
     def _pass_on(self, messages: list[Message]) -> list[Message]:
@@ -471,7 +431,6 @@ class TopicSubscription:
             self._discard(message, MEMORY_LIMIT, held=False)
 
     def _keep_limit(self) -> None:
-        """Discard what waits above the limit."""
         while len(self.pending) > self._maximum_pending >= 0:
             self._discard(self.pending.evict(), PENDING_LIMIT, held=True)
 
@@ -508,7 +467,6 @@ class TopicSubscription:
     # They go out.
 
     def wake(self) -> None:
-        """Dispatch at the end of this turn, if there may be something to dispatch."""
         if self.subscriptions and not self._is_caught_up:
             self.core.dispatch.wake(self)
 
@@ -530,7 +488,6 @@ class TopicSubscription:
             self._give(run)
 
     def _next_run(self, credit: int) -> list[Message]:
-        """What comes next, of what came back and of what waits, if there is credit."""
         if credit <= 0:
             return []
         ready = self._returned.ready
@@ -539,7 +496,6 @@ class TopicSubscription:
         return self.pending.take(min(credit, SLICE), ready[0].priority if ready else -1)
 
     def _recover(self, recovery: Recovery) -> None:
-        """Give out kept messages, as far as credit and memory go."""
         try:
             while recovery.has_more and (credit := self.subscription.credit) > 0:
                 room = self.topic.memory.available()
@@ -572,7 +528,6 @@ class TopicSubscription:
         self._has_fault = True
 
     def _give(self, messages: list[Message]) -> None:
-        """Give out messages that memory is held for."""
         messages, expired = self._unexpired(messages)
         self._release(expired)
         if self.subscription.ack is AckMode.AUTO:
@@ -597,7 +552,6 @@ class TopicSubscription:
             self._note_done(messages)
 
     def _unexpired(self, messages: list[Message]) -> tuple[list[Message], list[Message]]:
-        """What of some messages has not expired, and what has."""
         if not any([message.expiration for message in messages]):
             return messages, []
         now = self.core.wall.past_ms()
@@ -613,7 +567,6 @@ class TopicSubscription:
     # They are settled.
 
     def acknowledge(self, messages: list[Message]) -> None:
-        """Messages are done with."""
         self._note_done(messages)
         self._release(messages)
         self.wake()
@@ -625,7 +578,7 @@ class TopicSubscription:
             self.topic.ledger.acknowledged(messages, self.subscription)
 
     def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Messages cannot be delivered. Those that failed become dead letters; expired ones are dropped."""
+        """Those that failed become dead letters; expired ones are dropped."""
         self._release(messages)
         if reason == "expired":
             self._count_expired(messages)
@@ -638,12 +591,7 @@ class TopicSubscription:
     def redeliver(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
     ) -> None:
-        """Messages were not acknowledged, or rejected: the same consumer gets them again, flagged, before later ones.
-
-        Args:
-            failed: how many of the first of them count as failed deliveries.
-            at_once: whether those that failed need not wait for the delay of their policy.
-        """
+        """The same consumer gets them again, flagged, before later ones; the first ``failed`` count as failed."""
         self.topic.redelivered += len(messages)
         maximum = -1 if self.topic.is_dead_letter_queue else self.policy.maximum_redeliveries
         messages, failed = count_deliveries(messages, failed, cause, maximum, self.dead_letter)
@@ -691,7 +639,6 @@ class TopicSubscription:
 
 
 def _shell(message: Message) -> Message:
-    """A message of its own for one subscription, with the same content: what it knows of deliveries is its own."""
     shell = Message(message.sequence, message.content, message.expiration, message.priority, message.persistent)
     shell.stored = False
     return shell
@@ -705,15 +652,9 @@ class Definition(msgspec.Struct, array_like=True, frozen=True):
     """What a durable subscription is: the mark ``sub/h/NUMBER``.
 
     Attributes:
-        client_id: whose it is.
-        name: what the client calls it.
-        topic: the topic's name.
-        selector: which messages it wants; None for all.
         no_local: whether it does not want what its own connection sends.
         start: it gets what comes after this sequence.
         appended: how many records the topic had had up to there; -1 while that is not known.
-        appended_bytes: their sizes.
-        is_removed: whether it is being removed.
         owner: the user who made it; empty if there were no users.
     """
 
@@ -734,7 +675,6 @@ class Progress(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         finished: how many records it has finished.
-        finished_bytes: their sizes.
         dispatch_mark: records up to this sequence may have been delivered, if the topic has one lane.
         offline_since: since when it has no consumer, in milliseconds since the epoch; 0 while it has one.
         lane_marks: as the dispatch mark, for each of ten lanes.
@@ -748,12 +688,10 @@ class Progress(msgspec.Struct, array_like=True, frozen=True):
 
 
 def definition_key(number: int) -> str:
-    """The key of the mark that says what a durable subscription is."""
     return f"{DEFINITIONS}{number}"
 
 
 def durable_keys(number: int) -> LaneKeys:
-    """The keys of the other marks of a durable subscription."""
     return LaneKeys(progress=f"sub/c/{number}", pages=f"sub/a/{number}/", states=f"sub/d/{number}/")
 
 
@@ -765,7 +703,6 @@ class DurableProgress:
 
     Attributes:
         definition: what it is. The first commit fills in how many records the topic has had, if that is not known.
-        offline_since: since when it has no consumer, in milliseconds since the epoch; 0 while it has one.
         is_stored: whether a commit has stored it.
     """
 
@@ -796,7 +733,6 @@ class DurableProgress:
         return marks if len(marks) == count else (0,) * count
 
     def write(self, part: QueuePart, dispatch_marks: list[int], batch: WriteBatch) -> None:
-        """Put it into a batch, as it is when the commit is done."""
         if not self.is_stored:
             self._note_earlier(batch)
         finished, size = self._finished_after(part)
@@ -808,14 +744,12 @@ class DurableProgress:
             batch.marks[definition_key(self._number)] = msgspec.msgpack.encode(self._defined())
 
     def committed(self, part: QueuePart) -> None:
-        """A commit is done."""
         self.is_stored = True
         self._stored, self._earlier = Progress(*self._finished_after(part)), (0, 0)
         if part.owned is not None:
             self._topic.recount(part.owned)
 
     def _finished_after(self, part: QueuePart) -> tuple[int, int]:
-        """How many records it has finished when a commit is done, and their sizes."""
         count, size = self._earlier
         size += sum([message.size for message in part.removals])
         return self._stored.finished + count + len(part.removals), self._stored.finished_bytes + size
@@ -840,7 +774,6 @@ class DurableSubscription(LaneSubscription):
     Args:
         watch: is told when it has a consumer, or has none any more, or another policy.
         drop: removes it, when it has no consumer.
-        definition: what it is. Its first commit fills in how many records the topic has had, if that is not known.
         progress: how far it has come; None if it is new.
 
     Attributes:
@@ -880,23 +813,20 @@ class DurableSubscription(LaneSubscription):
         return self.topic.core.ledger.of(self.topic.destination, subscriber=self.subscriber)
 
     def policy_changed(self) -> None:
-        """Another policy applies from now on."""
         self.take_policy(_own_policy(self.topic.policy), self._ledger(), 0)
         self._watch()
 
     @property
     def definition(self) -> Definition:
-        """What it is."""
         return self._progress.definition
 
     @property
     def offline_since(self) -> int:
-        """Since when it has no consumer, in milliseconds since the epoch; 0 while it has one."""
+        """In milliseconds since the epoch; 0 while it has a consumer."""
         return self._progress.offline_since
 
     @property
     def key(self) -> tuple[str, str]:
-        """The client id and the name."""
         return self.definition.client_id, self.definition.name
 
     @property
@@ -906,18 +836,15 @@ class DurableSubscription(LaneSubscription):
 
     @property
     def start(self) -> int:
-        """It gets what comes after this sequence."""
         return self.definition.start
 
     @property
     def no_local(self) -> bool:
-        """Whether it does not want what its own connection sends."""
         return self.definition.no_local
 
     # Messages come.
 
     def take_in(self, stored: list[Message], senders: Senders) -> None:
-        """Take what was committed to the topic."""
         if stored[0].sequence <= self.start:
             stored = [message for message in stored if message.sequence > self.start]
             if not stored:
@@ -939,9 +866,6 @@ class DurableSubscription(LaneSubscription):
         Args:
             records: of one lane, in order; each subscription makes messages of its own of them. They have contents if a
                 dead letter or an advisory needs these.
-
-        Raises:
-            StoreError: its delivery states cannot be read. Nothing has changed.
         """
         wanted = {record.sequence: record for record in records if record.sequence not in self.finished}
         free = self.locator.free_of(list(wanted))
@@ -956,7 +880,6 @@ class DurableSubscription(LaneSubscription):
     # It comes, its consumer comes and goes.
 
     def note_change(self) -> None:
-        """Store what it is with the open commit."""
         self.commits.list()
 
     def _note_consumer(self) -> None:
@@ -990,29 +913,15 @@ class Topic:
         counts: what it remembers, if it is known already: it has got other lanes.
 
     Attributes:
-        destination: its address.
-        policy: what applies to it.
-        ledger: where events of its messages are noted; None if its policy does not ask for it.
         lanes: the ids of its lanes: one, or ten by priority.
-        records: reads its records.
-        memory: its node of the memory tree.
         shared: what its plain subscriptions have in memory.
-        durables: its durable subscriptions, present or not.
-        kept: what it keeps for retroactive consumers.
-        depth: how many records it has; exact.
-        bytes: their sizes.
-        appended: how many it ever had.
-        appended_bytes: their sizes.
+        depth: how many records it has; exact. ``bytes`` are their sizes.
+        appended: how many it ever had. ``appended_bytes`` are their sizes.
         filled_to: the highest sequence that was put into a commit.
         announced: the highest sequence of those commits that are done.
-        enqueued: how many messages were sent to it.
-        dequeued: how many its plain subscriptions acknowledged.
-        dispatched: how often one was given to a plain subscription.
-        redelivered: how often one came back from a plain subscription.
-        expired: how many expired while they waited for a plain subscription.
-        discarded: how many were discarded because a plain subscription was slow, by cause.
-        dead_lettered: how many of those of plain subscriptions became dead letters.
-        suppressed: how many of these became dead letters because clients suppressed them as duplicates.
+        dequeued: how many its plain subscriptions acknowledged; ``dispatched``, ``redelivered``, ``expired``,
+            ``discarded`` (by cause) and ``dead_lettered`` are about these too.
+        suppressed: how many became dead letters because clients suppressed them as duplicates.
     """
 
     is_deleted = False
@@ -1052,16 +961,13 @@ class Topic:
 
     @property
     def key(self) -> str:
-        """The key of its mark."""
         return counts_key(self.stored)
 
     @property
     def is_dead_letter_queue(self) -> bool:
-        """Whether dead letters go to it."""
         return is_dead_letter_queue(self.destination, self.policy)
 
     def lane_of(self, priority: int) -> int:
-        """The id of the lane that messages of a priority are in."""
         return self.lanes[0] if len(self.lanes) == 1 else self.lanes[priority]
 
     def policy_changed(self) -> None:
@@ -1078,12 +984,7 @@ class Topic:
     # A message comes in.
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message. It is given out when the open commit is done.
-
-        Args:
-            expiration: milliseconds since the epoch; 0 for never.
-            persistent: what the sender wants. Whether it is stored depends on who needs it.
-        """
+        """It is given out when the open commit is done. Whether it is stored depends on who needs it."""
         message = Message(self.next_sequence, content, expiration, priority, persistent)
         message.stored = False
         self.next_sequence += 1
@@ -1108,7 +1009,6 @@ class Topic:
         """Messages of groups are about to be sent. Every subscription gets them all: there is nothing to do."""
 
     def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit."""
         part, self._open = self._open, TopicPart(self)
         commit.parts[self] = part
         if part.appends:
@@ -1129,7 +1029,6 @@ class Topic:
         return min(starts, default=self.next_sequence)
 
     def _counts(self, part: TopicPart) -> Counts:
-        """What its mark says when a commit is done."""
         share = self.kept.share(part.stored)
         return Counts(
             self.appended + len(part.stored), self.appended_bytes + _size(part.stored),
@@ -1137,7 +1036,6 @@ class Topic:
         )  # fmt: skip
 
     def committed(self, part: TopicPart) -> None:
-        """A commit is done: what it brought goes to all subscriptions."""
         self.recount(part.lanes)
         self.enqueued += len(part.appends)
         if part.appends:
@@ -1164,7 +1062,6 @@ class Topic:
             self.bytes += state.bytes - before.bytes
 
     def commit_failed(self, part: TopicPart, restored: set[int]) -> None:
-        """A commit failed: what was sent in it is refused, the rest is put into the next commit."""
         if part.appends:  # no message ever has these sequences: no ack set is to wait for them
             for durable in self.durables:
                 durable.skip(part.appends[0].sequence, part.appends[-1].sequence)
@@ -1178,7 +1075,7 @@ class Topic:
     # Records are done with.
 
     def remove_records(self, lanes: dict[int, int]) -> None:
-        """A holder needs some records no more: those that no other holder needs are removed with the open commit."""
+        """A holder needs some records no more: those that no other one needs are removed with the open commit."""
         if done := self.done_by_all(list(lanes)):
             self._open.removals.update([(sequence, lanes[sequence]) for sequence in done])
             self.core.list_part(self._open)
@@ -1202,14 +1099,13 @@ class Topic:
         self.core.list_part(self._open)
 
     def sweep(self, first: int, last: int, done: Callable[[], None] | None = None) -> None:
-        """Many records may be needed no more: look at them step by step (``LaneSweep``)."""
         LaneSweep(self, first, last, done)
 
     def expire(self, records: list[Message]) -> None:
         """Records have expired that no consumer has in flight: those that only the topic itself keeps are removed.
 
         Args:
-            records: which, in order, with their priorities; their contents are not looked at.
+            records: in order, with their priorities; their contents are not looked at.
         """
         sequences = [record.sequence for record in records]
         for holder in [holder for holder in self.holders if holder is not self.kept]:
@@ -1227,23 +1123,19 @@ class Topic:
 
     @property
     def subscriptions(self) -> list[Subscription]:
-        """All its consumers that are there."""
         plain = [source.subscription for source in self._plain]
         return plain + [subscription for durable in self.durables for subscription in durable.subscriptions]
 
     @property
     def consumer_count(self) -> int:
-        """How many consumers are there."""
         return len(self._plain) + sum([len(durable.subscriptions) for durable in self.durables])
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether anybody gets what is sent."""
         return bool(self._plain or self.durables)
 
     @property
     def plain(self) -> list[TopicSubscription]:
-        """Its plain subscriptions, in the order they came."""
         return list(self._plain)
 
     @property
@@ -1259,7 +1151,6 @@ class Topic:
         """A consumer comes. It gets what is sent from now on; if it is retroactive, what is kept before that.
 
         Args:
-            selector: which messages it wants; None for all.
             no_local: whether it does not want what its own session sends.
             retroactive: whether it first gets what the topic keeps. The policy may say so for all.
             maximum_pending: how many messages wait beyond its prefetch; -1 for any number, None for what the policy
@@ -1278,7 +1169,6 @@ class Topic:
         return subscription
 
     def _recovery(self) -> Recovery | None:
-        """What a retroactive consumer gets first, if anything is kept."""
         first, last = self.kept.window()
         if first > last:
             return None
@@ -1287,12 +1177,10 @@ class Topic:
         return recovery
 
     def leave(self, source: TopicSubscription) -> None:
-        """A plain subscription has ended."""
         del self._plain[source]
         self._no_local -= source.no_local
 
     def add_durable(self, durable: DurableSubscription) -> None:
-        """A durable subscription is there from now on, whether anybody consumes it or not."""
         self.durables.append(durable)
         self.holders.append(durable)
         if (highest := durable.finished.highest) >= self.next_sequence:  # a message whose record is gone had it
@@ -1300,7 +1188,6 @@ class Topic:
         self._no_local += durable.no_local
 
     def remove_durable(self, durable: DurableSubscription) -> None:
-        """A durable subscription is removed."""
         self.durables.remove(durable)
         self.holders.remove(durable)
         self._no_local -= durable.no_local

@@ -17,13 +17,7 @@ _sequence = attrgetter("sequence")
 
 
 class Place(NamedTuple):
-    """Where a record is, known without its body.
-
-    Attributes:
-        sequence: the record's sequence.
-        size: the content's size in bytes.
-        lane: the lane's id.
-    """
+    """Where a record is, known without its body: its sequence, the size of its content in bytes, the id of its lane."""
 
     sequence: int
     size: int
@@ -38,11 +32,7 @@ class TopicRecords:
         self._lanes = lanes
 
     def places(self, start: int, limit: int) -> list[Place]:
-        """Where records are, in order.
-
-        Args:
-            start: the first sequence wanted; it need not be there.
-        """
+        """Where records are, in order, from a sequence on that need not be there."""
         with self._core.store.snapshot() as reader:
             return self._places(reader, start, limit)
 
@@ -51,7 +41,7 @@ class TopicRecords:
         return list(islice(merge(*[_walk(reader, lane, start, portion) for lane in self._lanes]), limit))
 
     def page(self, start: int, byte_budget: int, limit: int) -> Page:
-        """Read records in order; arguments and errors are those of ``StoreReader.page``."""
+        """Arguments and errors are those of ``StoreReader.page``."""
         if len(self._lanes) == 1:
             return self._core.store.page(self._lanes[0], start, byte_budget, limit)
         with self._core.store.snapshot() as reader:
@@ -91,14 +81,10 @@ class TopicPart:
     """What concerns one topic in a commit.
 
     Attributes:
-        owner: the topic.
-        appends: what was sent, in order.
-        stored: those of them that are stored.
-        senders: who sent them, if a subscription excludes its own connection's messages.
+        stored: those of the appends that are stored.
         transferred: those of them that another destination gives up in this commit.
         removals: sequences of records that it removes, each with its lane.
         lanes: what the batch has of the lanes that it changes.
-        listed: whether the broker knows that there is something here.
     """
 
     __slots__ = ("appends", "lanes", "listed", "owner", "removals", "senders", "stored", "transferred")
@@ -114,7 +100,6 @@ class TopicPart:
         self.listed = False
 
     def write(self, lanes: tuple[int, ...], batch: WriteBatch) -> None:
-        """Put records that come and go into a batch."""
         if len(lanes) == 1:
             lane = self.lanes[lanes[0]] = batch.lane(lanes[0])
             lane.appends = self.stored
@@ -135,10 +120,8 @@ class Counts(msgspec.Struct, array_like=True, frozen=True):
 
     Attributes:
         appended: how many records it ever had.
-        appended_bytes: their sizes.
         first_kept: the first sequence that is kept for retroactive consumers.
         kept: how many records are.
-        kept_bytes: their sizes.
     """
 
     appended: int = 0
@@ -149,11 +132,9 @@ class Counts(msgspec.Struct, array_like=True, frozen=True):
 
 
 def counts_key(stored: StoredDestination) -> str:
-    """The key of the mark that says what a topic remembers besides its records."""
     return f"topic/{stored.lanes[0]}"
 
 
 def read_counts(reader: StoreReader, stored: StoredDestination) -> Counts:
-    """What a topic remembers besides its records."""
     value = reader.mark(counts_key(stored))
     return Counts() if value is None else msgspec.msgpack.decode(value, type=Counts)

@@ -37,9 +37,6 @@ class Xid:
         format_id: whose names these are; a whole number of 32 bits with a sign.
         global_id: the transaction's id, 1 to 64 bytes.
         branch_id: the branch's id, 64 bytes at most.
-
-    Raises:
-        InvalidArgument: it cannot be one.
     """
 
     format_id: int
@@ -56,11 +53,6 @@ class Xid:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read one that was written as text.
-
-        Raises:
-            InvalidArgument: it is none.
-        """
         found = _TEXT.fullmatch(text)
         if found is None:
             raise InvalidArgument(f"{text[:60]!r} is not an xid: write it as `quire xa ls` shows it", argument="xid")
@@ -97,22 +89,13 @@ class SpanningId(NamedTuple):
 
     @classmethod
     def of(cls, xid: Xid) -> tuple[Self, int]:
-        """The transaction of a branch, and the number of the participant.
-
-        Raises:
-            InvalidArgument: it is the branch of an XA transaction.
-        """
+        """The transaction of a branch, and the number of the participant."""
         if xid.format_id != FORMAT or len(xid.global_id) != _PACKED.size or len(xid.branch_id) != _NUMBER.size:
             raise InvalidArgument(f"{xid} is no branch of a transaction over several shards", argument="xid")
         return cls(*_PACKED.unpack(xid.global_id)), _NUMBER.unpack(xid.branch_id)[0]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read one that was written as text.
-
-        Raises:
-            InvalidArgument: it is none.
-        """
         try:
             return cls(*_PACKED.unpack(bytes.fromhex(text)))
         except (ValueError, struct.error):
@@ -127,20 +110,13 @@ PREFIX = "decision/"
 
 
 class Enlisted(Protocol):
-    """The session that has the coordinator's part of a transaction."""
-
     @property
     def is_closed(self) -> bool:
         """Whether it is over."""
 
 
 class Participant(msgspec.Struct, array_like=True, frozen=True):
-    """Where a branch is.
-
-    Attributes:
-        shard: the number of the shard.
-        epoch: of the owner of the shard that has prepared the branch.
-    """
+    """Where a branch is: its shard, and the epoch of the shard's owner that has prepared the branch."""
 
     shard: int
     epoch: int
@@ -167,15 +143,6 @@ class Decision:
 
 
 class DecisionPart:
-    """The decisions in one commit.
-
-    Attributes:
-        owner: whose they are.
-        listed: whether the broker knows that there is something here.
-        made: the decisions, by transaction.
-        appends: none.
-    """
-
     __slots__ = ("appends", "listed", "made", "owner")
 
     def __init__(self, owner: "Decisions") -> None:
@@ -219,11 +186,6 @@ class Decisions:
         self._enlisted[id] = session
 
     def check(self, id: SpanningId, session: Enlisted) -> None:
-        """See that a transaction may be decided now.
-
-        Raises:
-            UnknownTransaction: the session has not enlisted it.
-        """
         if self._enlisted.get(id) is not session:
             raise UnknownTransaction(f"the transaction {id} is not enlisted here", transaction=str(id))
 
@@ -272,7 +234,6 @@ class Decisions:
         self._part = DecisionPart(self)
 
     def committed(self, part: DecisionPart) -> None:
-        """A commit is done."""
         for id, decision in part.made.items():
             decision.is_stored = True
             self.stored(id, decision)

@@ -45,13 +45,11 @@ class TransactionTimeouts:
         self._is_armed = False
 
     def add(self, transaction: "Transaction") -> None:
-        """A transaction begins."""
         if self._max_age:
             self._deadlines[transaction] = self._core.clock.monotonic() + self._max_age
             self._arm()
 
     def discard(self, transaction: "Transaction") -> None:
-        """A transaction is over, or prepared. It need not be here."""
         self._deadlines.pop(transaction, None)
 
     def _arm(self) -> None:
@@ -79,8 +77,6 @@ MAX_TRANSACTIONS = 1000
 
 
 class TransactionServices(NamedTuple):
-    """The services."""
-
     core: Core
     destinations: Destinations
     durables: Durables
@@ -90,14 +86,7 @@ class TransactionServices(NamedTuple):
 
 
 def check_room(open: int) -> None:
-    """See that a connection may open another transaction.
-
-    Args:
-        open: how many it has open.
-
-    Raises:
-        LimitExceeded: it may not.
-    """
+    """See that a connection that has some transactions open may open another one."""
     if open >= MAX_TRANSACTIONS:
         raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
 
@@ -122,11 +111,7 @@ class HiddenMessages:
 
     @classmethod
     def find(cls, queue: LaneDispatch, sequences_by_lane: dict[int, list[int]]) -> Self:
-        """Hide messages of a queue after a restart.
-
-        Args:
-            sequences_by_lane: which, by lane id. Those that are not there are left out.
-        """
+        """Hide messages of a queue after a restart, by lane id. Those that are not there are left out."""
         messages = []
         for lane in queue.lanes:
             messages += _find(lane, sequences_by_lane.get(lane.id, []))
@@ -191,11 +176,7 @@ RUN = 1000
 
 
 def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
-    """Find messages in a queue, or a durable subscription, that may wait in it. Nothing is changed.
-
-    Raises:
-        StoreError: they cannot be read.
-    """
+    """Find messages in a queue, or a durable subscription, that may wait in it. Nothing is changed."""
     if not isinstance(source, LaneDispatch):
         return []
     sequences = [sequence for sequence in sequences if sequence <= source.locator.last]
@@ -251,11 +232,7 @@ class HeldSend(NamedTuple):
     Attributes:
         destination: where it goes, as a destination header says it.
         content: header lines and body.
-        expiration: milliseconds since the epoch; 0 for never.
-        priority: 0 to 9.
-        persistent: whether it must survive the broker.
         producer: the id of a producer that numbers its sends, or None.
-        producer_sequence: the number.
     """
 
     destination: str
@@ -272,11 +249,7 @@ class HeldSend(NamedTuple):
 
 
 def know_producers(producers: ProducerIds, sends: list[HeldSend]) -> None:
-    """Before any of some sends is made: read what must be known of the producers that number theirs.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
+    """Before any of some sends is made: read what must be known of the producers that number theirs."""
     for send in sends:
         if send.producer is not None:
             producers.sequence(send.producer)
@@ -286,8 +259,6 @@ class Transaction:
     """One transaction, from its begin to its commit or rollback.
 
     Attributes:
-        sends: what was sent in it, in order.
-        size: the sizes of these messages.
         settled: after the commit, what was acknowledged, with where it was: what to restore if the store refuses.
     """
 
@@ -307,7 +278,6 @@ class Transaction:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was done in it."""
         return not self.sends and not self._acknowledgements
 
     @property
@@ -318,11 +288,6 @@ class Transaction:
     # Work in it.
 
     def send(self, target: Target, send: HeldSend) -> None:
-        """Hold a message back until the commit.
-
-        Raises:
-            TransactionTooLarge: it would have more than the settings allow, or all open transactions together would.
-        """
         self.check_open()
         self._check_count(1)
         self._check_size(len(send.content))
@@ -332,15 +297,10 @@ class Transaction:
         self._core.charge_transaction(len(send.content))
 
     def acknowledge(self, subscription: "Subscription", sequences: list[int]) -> None:
-        """Hold acknowledgements back until the commit; meanwhile they take no credit, if the policy says so.
-
-        Raises:
-            TransactionTooLarge: it would have more of them than the settings allow.
-        """
+        """Hold acknowledgements back until the commit; meanwhile they take no credit, if the policy says so."""
         self._hold(subscription, sequences, acknowledged=True)
 
     def reject(self, subscription: "Subscription", sequences: list[int]) -> None:
-        """Hold rejections back until the commit. Raises what ``acknowledge`` does."""
         self._hold(subscription, sequences, acknowledged=False)
 
     def _hold(self, subscription: "Subscription", sequences: list[int], *, acknowledged: bool) -> None:
@@ -354,7 +314,6 @@ class Transaction:
             subscription.extend([sequence for sequence in new if sequence in subscription.in_flight])
 
     def check_open(self) -> None:
-        """See that it can go on."""
         if self._has_timed_out:
             seconds = self._core.settings.transaction.max_age
             raise TransactionTimedOut(
@@ -382,9 +341,7 @@ class Transaction:
     def commit(self) -> None:
         """Do everything in the open commit: sends in their order, then acknowledgements, then rejections.
 
-        Raises:
-            InvalidDestination: a destination cannot be sent to any more. Nothing is done, the transaction is open.
-            StoreError: what it needs of the store cannot be read. Nothing is done either.
+        If a destination cannot be sent to any more, or the store cannot be read, nothing is done: it is open still.
         """
         self.check_open()
         core, producers = self._core, self._services.producers
@@ -433,7 +390,7 @@ class Transaction:
         self.close()
 
     def time_out(self) -> None:
-        """It was open for too long: roll it back. Later use of it is an error."""
+        """Later use of it is an error."""
         self._has_timed_out = True
         self.roll_back("the transaction was open for too long")
 
@@ -443,13 +400,7 @@ class Transaction:
         """Before ``commit``: find some of what was acknowledged and is not in flight any more, and hide it.
 
         Its consumer has left, or it was rolled back before. It counts too if it still waits in its queue. If it was
-        given out again, it is not settled twice.
-
-        Returns:
-            Whether there is more.
-
-        Raises:
-            StoreError: it cannot be read.
+        given out again, it is not settled twice. Whether there is more to find.
         """
         if not self._late:
             self._list_late()
@@ -463,7 +414,6 @@ class Transaction:
         return bool(self._late)
 
     def gather_all(self) -> None:
-        """Find all of it at once. Raises what ``gather`` does."""
         while self.gather():
             pass
 
@@ -490,7 +440,6 @@ class Transaction:
         return list(taken.items())
 
     def give_back_rejected(self) -> None:
-        """Take back what was rejected."""
         for subscription, held in self._held.items():
             messages = subscription.take([sequence for sequence, acknowledged in held.items() if not acknowledged])
             if messages:
@@ -498,7 +447,6 @@ class Transaction:
                 subscription.source.redeliver(messages, len(messages), cause, at_once=False)
 
     def close(self) -> None:
-        """It is over: nothing of it is held any more."""
         self._services.timeouts.discard(self)
         self._core.charge_transaction(-self.size)
         if self._core.flow.holds:  # what it held may be the room that a producer waits for
@@ -522,7 +470,6 @@ class RolledBack:
         self._known: dict[tuple[Subscription, int], None] = {}
 
     def note(self, came_back: dict[Subscription, list[int]]) -> None:
-        """A transaction was rolled back."""
         for subscription, sequences in came_back.items():
             for sequence in sequences:
                 self._known.pop((subscription, sequence), None)
@@ -533,8 +480,7 @@ class RolledBack:
     def covered(self, subscription: Subscription, sequence: int) -> list[int]:
         """What a late acknowledgement is about: a message, or in ``client`` mode all that came back up to it.
 
-        Returns:
-            Sequences; none if the message did not come back, or too long ago.
+        Nothing if the message did not come back, or too long ago.
         """
         if (subscription, sequence) not in self._known:
             return []
@@ -544,11 +490,7 @@ class RolledBack:
         return own[: own.index(sequence) + 1]
 
     def settle(self, subscription: Subscription, sequences: list[int]) -> None:
-        """Settle those of some messages that came back and still wait.
-
-        Raises:
-            StoreError: they cannot be read. They may be settled later.
-        """
+        """Settle those of some messages that came back and still wait; later, if they cannot be read now."""
         late = sorted([sequence for sequence in sequences if (subscription, sequence) in self._known])
         found = find_waiting(subscription.source, late)
         for sequence in late:
@@ -557,5 +499,4 @@ class RolledBack:
             settle_waiting(subscription.source, messages)
 
     def forget(self, subscriptions: set[Subscription]) -> None:
-        """Consumers go."""
         self._known = {key: None for key in self._known if key[0] not in subscriptions}

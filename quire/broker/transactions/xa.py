@@ -78,8 +78,6 @@ class PreparedTransaction:
 
     Attributes:
         outcome: what an operator has decided, ``commit`` or ``rollback``; empty until then.
-        messages: how many messages it sends.
-        acknowledgements: how many it has acknowledged.
         bytes: the sizes of the messages that it sends.
         destinations: where it sends them when it is committed, as destination headers say it.
     """
@@ -101,10 +99,8 @@ class PreparedTransaction:
     def prepare(cls, services: TransactionServices, key: str, transaction: Transaction, owner: str) -> Self:
         """Prepare a transaction with the open commit. What it has rejected comes back now.
 
-        Raises:
-            StoreError: what it needs of the store cannot be read. Nothing is done, the transaction is open.
-            TransactionTooLarge: its mark would be larger than a store takes. Nothing is done either.
-            ShardMoved: another shard of the cluster has a destination now. Nothing is done either.
+        If the store cannot be read, its mark is larger than a store takes, or another shard has a destination now,
+        nothing is done, and the transaction is open.
         """
         core = services.core
         if transaction.size > MAX_VALUE:
@@ -134,7 +130,6 @@ class PreparedTransaction:
         return prepared
 
     def _hide(self, source: "Source", messages: list[Message]) -> None:
-        """Hide what was in flight."""
         stored = [message for message in messages if message.stored] if isinstance(source, LaneDispatch) else []
         if stored and isinstance(source, LaneDispatch):
             self._hidden.append(HiddenMessages.take(source, stored))
@@ -157,11 +152,7 @@ class PreparedTransaction:
 
     @classmethod
     def load(cls, services: TransactionServices, key: str, value: bytes) -> Self:
-        """Take one from the store at the start of the broker, and hide what it has acknowledged.
-
-        Raises:
-            StoreCorrupt: the mark cannot be read.
-        """
+        """Take one from the store at the start of the broker, and hide what it has acknowledged."""
         mark = _decode(key, value)
         prepared = cls(services, key, mark.prepared_at, mark.owner)
         prepared.outcome = mark.outcome
@@ -184,10 +175,6 @@ class PreparedTransaction:
 
         Args:
             outcome: what to remember of it until it is forgotten; empty for nothing.
-
-        Raises:
-            StoreError: its mark cannot be read. Nothing is done, here and with the other.
-            InvalidDestination: a destination cannot be sent to any more.
         """
         value = self._unstored or self._core.store.mark(self._key)
         if value is None:
@@ -224,7 +211,6 @@ class PreparedTransaction:
                 source.redeliver(messages, 0, ROLLED_BACK)
 
     def forget(self) -> None:
-        """Remember nothing of it any more."""
         self._core.set_mark(self._key, None)
 
     def _end(self, outcome: str) -> None:
@@ -273,10 +259,6 @@ class XaBranch:
         session: whose it is until it is prepared; None after a restart.
         prepared: what was prepared before a restart; None for a new branch.
         transaction: what was done in it already; None for nothing.
-
-    Attributes:
-        owner: the user whose it is; empty if there were no users.
-        state: as the enumeration says.
     """
 
     def __init__(
@@ -299,7 +281,6 @@ class XaBranch:
 
     @property
     def transaction(self) -> Transaction:
-        """What sends and acknowledges in it."""
         if self._transaction is None or self.state is not XaState.ACTIVE:
             raise self._wrong("worked in")
         return self._transaction
@@ -311,7 +292,6 @@ class XaBranch:
 
     @property
     def prepared(self) -> PreparedTransaction:
-        """What was prepared; it must be."""
         assert self._prepared is not None
         return self._prepared
 
@@ -328,7 +308,6 @@ class XaBranch:
         self.state, self.session = XaState.ACTIVE, session
 
     def end(self) -> None:
-        """Work in it ends."""
         if self.state is not XaState.ACTIVE:
             raise self._wrong("ended")
         self.state = XaState.ENDED
@@ -359,15 +338,10 @@ class XaBranch:
         """Commit it with the open commit.
 
         Once it is prepared, a commit stands: if the store fails it is tried again until it succeeds. Committing again
-        meanwhile is the same.
+        meanwhile is the same. If what was prepared cannot be read, it stays prepared.
 
         Args:
             one_phase: whether it need not be prepared, because it has no other participant.
-
-        Raises:
-            WrongTransactionState: it is not prepared, or it is being rolled back.
-            InvalidDestination: in one phase: a destination cannot be sent to any more. Nothing is done.
-            StoreError: what was prepared cannot be read. It stays prepared.
         """
         if not self.is_prepared:
             if not one_phase:
@@ -396,23 +370,14 @@ class XaBranch:
             self._change(XaState.ROLLING_BACK)
 
     def forget(self) -> None:
-        """Its transaction manager has heard of the operator's decision.
-
-        Raises:
-            WrongTransactionState: there was none.
-        """
+        """Its transaction manager has heard of the operator's decision."""
         if self.state is not XaState.DECIDED:
             raise self._wrong("forgotten")
         self.prepared.forget()
         self._registry.remove(self)
 
     def decide(self, outcome: str) -> None:
-        """An operator decides, because its transaction manager does not.
-
-        Raises:
-            WrongTransactionState: it is not prepared, or something is decided already.
-            StoreError: what was prepared cannot be read. It stays prepared.
-        """
+        """An operator decides, because its transaction manager does not."""
         if self.state is not XaState.PREPARED:
             raise self._wrong("decided over")
         if outcome == "commit":
@@ -430,7 +395,6 @@ class XaBranch:
     # Commits.
 
     def stored(self, state: XaState) -> None:
-        """A change of its state is stored."""
         if state is XaState.PREPARED:
             self.prepared.stored()
             return
@@ -485,11 +449,9 @@ class PreparedEntry(NamedTuple):
     """What an operator is told of a prepared transaction.
 
     Attributes:
-        xid: its name.
         state: ``prepared``, ``committing``, ``rolling back``, or ``decided`` by an operator and not forgotten.
         outcome: of a decided one ``commit`` or ``rollback``; otherwise empty.
         age: seconds since it was prepared.
-        messages: how many messages it sends.
         acknowledgements: how many messages it has acknowledged. They are hidden until it is decided.
         bytes: the sizes of the messages that it sends.
     """
@@ -504,15 +466,6 @@ class PreparedEntry(NamedTuple):
 
 
 class XaPart:
-    """What concerns XA transactions in one commit.
-
-    Attributes:
-        owner: the registry.
-        listed: whether the broker knows that there is something here.
-        changes: branches and the states they came into, in order.
-        appends: none: what a branch sends is its destinations'.
-    """
-
     __slots__ = ("appends", "changes", "listed", "owner")
 
     def __init__(self, owner: "XaRegistry") -> None:
@@ -557,15 +510,7 @@ class XaRegistry:
     # Its transaction manager.
 
     def start(self, xid: Xid, session: Session) -> XaBranch:
-        """Begin a branch, or go on with one that is not prepared yet.
-
-        Args:
-            session: who works in it. If that goes before it is prepared, it is rolled back.
-
-        Raises:
-            LimitExceeded: the session has too many branches that are not prepared.
-            WrongTransactionState: it is prepared, or another session works in it.
-        """
+        """Begin a branch, or go on with one. If its session goes before it is prepared, it is rolled back."""
         branch = self._branches.get(xid)
         if branch is None or branch.session is not session:
             check_room(len(self._unprepared.get(session, ())))
@@ -579,23 +524,16 @@ class XaRegistry:
         return branch
 
     def forget(self, branch: XaBranch, session: Session | None) -> None:
-        """A branch is no unprepared one of a session any more."""
         if session is not None and session in self._unprepared:
             self._unprepared[session].discard(branch)
 
     def branch(self, xid: Xid) -> XaBranch:
-        """The branch of a name.
-
-        Raises:
-            UnknownXid: there is none.
-        """
         try:
             return self._branches[xid]
         except KeyError:
             raise UnknownXid(f"the XA transaction {xid} does not exist", xid=str(xid)) from None
 
     def find(self, xid: Xid) -> XaBranch | None:
-        """The branch of a name, or None."""
         return self._branches.get(xid)
 
     def recover(self) -> list[Xid]:
@@ -610,13 +548,7 @@ class XaRegistry:
     # The cluster: transactions over several of its shards.
 
     def prepare_part(self, xid: Xid, session: Session, transaction: Transaction) -> None:
-        """Have what a session has done in a transaction become a prepared branch, with the open commit.
-
-        Raises:
-            TransactionSpansShards: it acknowledges messages of streams, which cannot be prepared.
-            TransactionTimedOut: it was open for too long.
-            StoreError: what it needs of the store cannot be read. Nothing is done, the transaction is open.
-        """
+        """What a session has done in a transaction becomes a prepared branch, with the open commit."""
         if transaction.has_stream_acknowledgements:
             text = "a transaction acknowledges messages of streams, and other messages at another shard"
             raise TransactionSpansShards(text, transaction=str(xid))
@@ -629,13 +561,7 @@ class XaRegistry:
                 self._branches.pop(xid, None)
 
     def settle(self, xid: Xid, outcome: str) -> None:
-        """The coordinator has said what becomes of a branch, with the open commit. It may have said so before.
-
-        Raises:
-            WrongTransactionState: it was told the contrary before.
-            InvalidDestination: a destination cannot be sent to any more. It stays prepared.
-            StoreError: what was prepared cannot be read. It stays prepared.
-        """
+        """The coordinator has said what becomes of a branch, with the open commit. It may have said so before."""
         branch = self._branches.get(xid)
         if branch is None:
             return
@@ -657,7 +583,7 @@ class XaRegistry:
     # An operator.
 
     def prepared(self) -> list[PreparedEntry]:
-        """What is prepared, the oldest first."""
+        """The oldest first."""
         now = self._core.clock.now_ms()
         entries = [
             PreparedEntry(
@@ -670,23 +596,15 @@ class XaRegistry:
         return sorted(entries, key=lambda entry: (-entry.age, str(entry.xid)))
 
     def commit(self, xid: Xid) -> None:
-        """Commit a prepared transaction in place of its transaction manager: a heuristic outcome.
-
-        Raises:
-            UnknownXid: there is none.
-            WrongTransactionState: it is not prepared, or something is decided already.
-            StoreError: what was prepared cannot be read.
-        """
+        """Commit a prepared transaction in place of its transaction manager: a heuristic outcome."""
         self.branch(xid).decide("commit")
 
     def rollback(self, xid: Xid) -> None:
-        """Roll a prepared transaction back in place of its transaction manager. Raises what ``commit`` does."""
         self.branch(xid).decide("rollback")
 
     # Branches.
 
     def key(self, xid: Xid) -> str:
-        """The key of a branch's mark."""
         return f"{PREFIX}{xid}"
 
     def note(self, branch: XaBranch, state: XaState) -> None:
@@ -696,7 +614,6 @@ class XaRegistry:
         self._core.hurry()
 
     def remove(self, branch: XaBranch) -> None:
-        """A branch is over."""
         self.forget(branch, branch.session)
         self._branches.pop(branch.xid, None)
         self.spanning.pop(branch.xid, None)
@@ -709,7 +626,6 @@ class XaRegistry:
         self._open = XaPart(self)
 
     def committed(self, part: XaPart) -> None:
-        """A commit is done."""
         for branch, state in part.changes:
             branch.stored(state)
 
