@@ -148,7 +148,6 @@ class RowReader:
         return str(number)
 
     def _lines(self, fields: dict[str, str]) -> bytes:
-        """Header lines within the limits of STOMP clients, and the empty line."""
         lines, limits = header_lines(fields), self._limits
         if "" in fields or b"\0" in lines:
             bad = next(name for name, value in fields.items() if not name or "\0" in name + value)

@@ -24,7 +24,6 @@ class Row(NamedTuple):
 
 
 def target_of(routing: Routing, row: Row) -> Target:
-    """Where a row goes; its destination is created if it is not there."""
     return routing.target_of(row.destination, b"\n" + row.lines)
 
 

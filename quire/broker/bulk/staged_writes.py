@@ -23,12 +23,11 @@ import msgspec
 
 from quire.broker.admission import check_room
 from quire.broker.bulk.rows import Row, send, target_of
-from quire.broker.core.core import Commit, Core
+from quire.broker.core.core import Core, MarksOwner, MarksPart
 from quire.broker.producer_ids import ProducerIds
 from quire.broker.routing.routing import Routing
 from quire.errors import LimitExceeded, QuireError, StoreCorrupt, StoreError, UnknownStage
 from quire.logs import event
-from quire.message import Message
 from quire.store.base import walk_marks
 
 STEP_ROWS = 2000
@@ -77,33 +76,25 @@ class Decision:
     waiting: list[Callable[[], None]] = field(default_factory=list)
 
 
-class WritePart:
-    """What concerns staged writes in one commit.
+@dataclass(slots=True)
+class Changes:
+    """What a commit has of staged writes.
 
     Attributes:
         staged: the ids of new stages.
         sent: the ids of stages whose rows are sent in it; None if no step is.
     """
 
-    __slots__ = ("appends", "decisions", "listed", "owner", "sent", "staged")
-
-    def __init__(self, owner: "StagedWrites") -> None:
-        self.owner = owner
-        self.listed = False
-        self.staged: list[str] = []
-        self.decisions: list[Decision] = []
-        self.sent: list[str] | None = None
-        self.appends: list[Message] = []
+    staged: list[str] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    sent: list[str] | None = None
 
 
-class StagedWrites:
-    ledger = None
-
+class StagedWrites(MarksOwner[Changes]):
     def __init__(self, core: Core, routing: Routing, producers: ProducerIds) -> None:
-        self._core = core
+        super().__init__(core, Changes)
         self._routing = routing
         self._producers = producers
-        self._open = WritePart(self)
         self._decided: set[str] = set()  # ids of stages
         self._decisions: list[Decision] = []  # durable ones, in their order
         self._is_busy = False  # with steps
@@ -147,8 +138,8 @@ class StagedWrites:
         self._core.charge_open(len(content))
         self._core.set_mark(ROWS + id, content)
         self._core.set_mark(INDEX + id, msgspec.msgpack.encode(stage))
-        self._open.staged.append(id)
-        self._core.list_part(self._open)
+        self.part.changes.staged.append(id)
+        self._core.list_part(self.part)
         return id
 
     def discard(self, producer: str, ids: Iterable[str] | None = None) -> int:
@@ -188,8 +179,8 @@ class StagedWrites:
             decision = Decision(f"{DECIDED}{self._next:020d}", producer, stages)
             self._next += 1
             self._core.set_mark(decision.key, msgspec.msgpack.encode(_Decided(producer, list(stages))))
-            self._open.decisions.append(decision)
-            self._core.list_part(self._open)
+            self.part.changes.decisions.append(decision)
+            self._core.list_part(self.part)
         return sum([self.stages[id].rows for id in stages])
 
     def when_sent(self, producer: str, done: Callable[[], None]) -> None:
@@ -204,7 +195,6 @@ class StagedWrites:
         return id in self._decided
 
     def _begin(self) -> None:
-        """Have the rows of decided stages sent, step by step, unless that is under way."""
         if self._decisions and not self._is_busy:
             self._is_busy = True
             self._core.steps.add(self._step, "the sending of committed rows of bulk writers")
@@ -248,8 +238,8 @@ class StagedWrites:
         if not decision.stages:
             self._core.set_mark(decision.key, None)
         self._is_sending = True
-        self._open.sent = ids
-        self._core.list_part(self._open)
+        self.part.changes.sent = ids
+        self._core.list_part(self.part)
         self._core.hurry()
 
     def _read(self, id: str) -> list[Row]:
@@ -264,16 +254,11 @@ class StagedWrites:
 
     # Commits.
 
-    def fill(self, commit: Commit) -> None:
-        """Hand over what the open commit stores; the marks are in its batch already."""
-        commit.parts[self] = self._open
-        self._open = WritePart(self)
-
-    def committed(self, part: WritePart) -> None:
-        self._decisions += part.decisions
-        if part.sent is not None:
+    def committed(self, part: MarksPart[Changes]) -> None:
+        self._decisions += part.changes.decisions
+        if part.changes.sent is not None:
             self._is_sending = False
-            for id in part.sent:
+            for id in part.changes.sent:
                 self._decided.discard(id)
                 self._remove(id)
         if not self._is_sending:
@@ -283,18 +268,17 @@ class StagedWrites:
                 done()
         self._begin()
 
-    def commit_failed(self, part: WritePart, restored: set[int]) -> None:
-        """A commit failed: what was staged or decided in it is not, what was sent is in the next one."""
-        for id in part.staged:
+    def commit_failed(self, part: MarksPart[Changes], restored: set[int]) -> None:
+        for id in part.changes.staged:
             if id in self.stages:
                 self._remove(id)
             self._forget(id)
-        for decision in part.decisions:
+        for decision in part.changes.decisions:
             self._decided.difference_update(decision.stages)
             self._core.set_mark(decision.key, None)
-        if part.sent is not None:
-            self._open.sent = part.sent
-            self._core.list_part(self._open)
+        if part.changes.sent is not None:
+            self.part.changes.sent = part.changes.sent
+            self._core.list_part(self.part)
 
     # What is there.
 

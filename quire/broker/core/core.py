@@ -16,12 +16,13 @@ hands the service in.
 
 import logging
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from quire.broker.core.subscription import Departing, Output, Session, Subscription
 from quire.broker.core.turn import Steps, TurnDispatch, TurnMeter
@@ -386,6 +387,46 @@ class Owner(Protocol):
         Args:
             restored: ``id`` of the messages whose removal is not to be tried again.
         """
+
+
+Changes = TypeVar("Changes")
+
+
+class MarksPart(Generic[Changes]):
+    """What concerns an owner of marks in a commit. They are in its batch already; ``changes`` says what they mean."""
+
+    __slots__ = ("appends", "changes", "listed", "owner")
+
+    def __init__(self, owner: Owner, changes: Changes) -> None:
+        self.owner = owner
+        self.changes = changes
+        self.appends: list[Message] = []
+        self.listed = False
+
+
+class MarksOwner(ABC, Generic[Changes]):
+    """Who has marks in commits, and no lanes.
+
+    Args:
+        none: makes what says that nothing has changed.
+    """
+
+    ledger = None
+
+    def __init__(self, core: "Core", none: Callable[[], Changes]) -> None:
+        self._core = core
+        self._none = none
+        self.part = MarksPart(self, none())
+
+    def fill(self, commit: "Commit") -> None:
+        commit.parts[self] = self.part
+        self.part = MarksPart(self, self._none())
+
+    @abstractmethod
+    def committed(self, part: Any) -> None: ...
+
+    @abstractmethod
+    def commit_failed(self, part: Any, restored: set[int]) -> None: ...
 
 
 class CommittedTransaction(Protocol):

@@ -108,11 +108,9 @@ class VirtualNames:
         self._prefix_parts = settings.virtual_topic_prefix.count(".")
 
     def is_virtual(self, topic: str) -> bool:
-        """Advisory topics are not."""
         return self._enabled and self._topics.matches(topic) and not topic.startswith(ADVISORIES)
 
     def topic_of(self, queue: str) -> str | None:
-        """The virtual topic that a queue is named after; None if there is none."""
         *parts, topic = queue.split(".", self._prefix_parts)
         named = len(parts) == self._prefix_parts and self._prefix.matches(".".join([*parts, "x"]))
         return topic if named and self.is_virtual(topic) else None

@@ -73,7 +73,6 @@ def route_of(routing: Routing, headers: Mapping[str, str], sender: str = "") -> 
 
 
 def read_producer(headers: Mapping[str, str]) -> tuple[str | None, int]:
-    """The id of the producer that numbers its sends, None if it does not, and the number of this one."""
     producer = headers.get("producer-id")
     if producer is None:
         return None, 0

@@ -95,7 +95,6 @@ class ForwardingTarget(FanOut):
     def copies(
         self, content: bytes, expiration: int, priority: int, persistent: bool
     ) -> "Iterator[tuple[Target, bytes]]":
-        """The message goes to the destination itself, and a copy to each place whose selector matches."""
         if self._own is not None:
             yield self._own, content
         message = Message(0, content, expiration, priority, persistent)
@@ -118,7 +117,6 @@ class VirtualTopics:
         return self._names.is_virtual(topic)
 
     def queues(self, topic: str) -> list[Destination]:
-        """The queues that a virtual topic feeds now, in the order they were made."""
         if self._queues is None:
             self._queues = {}
             for name in self._destinations.queues:
@@ -170,7 +168,6 @@ class VirtualTopicTarget(FanOut):
     def copies(
         self, content: bytes, expiration: int, priority: int, persistent: bool
     ) -> "Iterator[tuple[Target, bytes]]":
-        """The message goes to the topic, and a copy that says so to each queue."""
         own, *queues = self.targets()
         yield own, content
         if queues:
@@ -302,7 +299,6 @@ class Routing:
         return ScheduledSend(self._schedule, destination, timing.delay, timing.period, timing.repeat, timing.cron)
 
     def reached(self, destinations: Iterable[Destination]) -> set[Destination]:
-        """Where a message comes that is sent to some destinations: there, and where these pass it on now."""
         found: set[Destination] = set()
         waiting = list(destinations)
         while waiting:

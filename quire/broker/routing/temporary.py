@@ -59,7 +59,6 @@ class TemporaryQueue(Queue):
             self.dispatcher.consumers_changed()
 
     def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit; what goes into the spool does so here."""
         super().fill(commit)
         for lane in self.lanes:
             commit.batch.lanes.pop(lane.id, None)
@@ -96,7 +95,6 @@ class GoneDestination:
         self._temporaries = temporaries
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Drop a message."""
         self._temporaries.dropped += 1
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
@@ -174,7 +172,6 @@ class Temporaries:
         return found.get(address.name) or GoneDestination(self)
 
     def delete(self, address: Address) -> None:
-        """Delete a temporary destination whose consumers are gone, with its messages."""
         self._core.advisories.destination_deleted(Destination(address.kind, address.name), temporary=True)
         if address.kind is DestinationKind.TOPIC:
             topic = self.topics.pop(address.name)
@@ -214,7 +211,6 @@ class ClientIds:
         self._by_key: dict[str, Session] = {}
 
     def other(self, client_id: str, session: Session) -> Session | None:
-        """Who has a client id, if it is not the connection itself."""
         holder = self._sessions.get(client_id)
         return None if holder is session else holder
 
@@ -242,7 +238,6 @@ class ClientIds:
             del self._by_key[key]
 
     def release(self, client_id: str, session: Session) -> None:
-        """A connection gives its client id back; if it never had it, nothing changes."""
         if self._sessions.get(client_id) is session:
             del self._sessions[client_id]
 

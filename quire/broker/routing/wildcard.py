@@ -69,7 +69,6 @@ class WildcardSubscription(SharedPrefetch):
             self._core.steps.add(self._come_on, "a subscription to many destinations", stores=False)
 
     def when_started(self, call: Callable[[], None]) -> bool:
-        """Make a call when it is subscribed to everything; False if it is already."""
         if self._coming is None:
             return False
         self._tell_started = call
@@ -85,7 +84,6 @@ class WildcardSubscription(SharedPrefetch):
         return [pattern for kind, pattern in self._patterns if kind is DestinationKind.TOPIC and pattern.is_wildcard]
 
     def _matching(self) -> "Iterator[Destination | None]":
-        """What matches and is there when its time has come; None for what does not."""
         destinations = self._destinations
         for kind, pattern in self._patterns:
             if not pattern.is_wildcard:
@@ -97,7 +95,6 @@ class WildcardSubscription(SharedPrefetch):
                 yield found if there and self._allows(found := Destination(kind, name)) else None
 
     def _come(self) -> bool:
-        """Take a step; whether there are more."""
         assert self._coming is not None
         before = len(self.children)
         for destination in islice(self._coming, LOOK):

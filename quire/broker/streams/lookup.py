@@ -66,7 +66,6 @@ class Lookup:
         self._store = stream.core.store
 
     def at(self, partition: int, offset: int) -> Found | None:
-        """The message at an offset; None if there is none, or not any more."""
         count = len(self._stream.partitions)
         if not 0 <= partition < count:
             raise InvalidArgument(f"partition is {partition}: partitions are 0 to {count - 1}", argument="partition")
@@ -248,7 +247,6 @@ def _waiting(group: "Group", queue: "LaneDispatch", sequence: int) -> GroupState
 
 
 def _delivery(queue: "LaneDispatch", sequence: int) -> Delivery | None:
-    """What is known of a message's deliveries, in the commit under way or stored."""
     for part in queue.core.parts_of(queue):
         if sequence in part.deliveries:
             delivery: Delivery = part.deliveries[sequence][1]

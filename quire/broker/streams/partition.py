@@ -20,14 +20,14 @@ An offset is a record's sequence in its partition's lane, from 1. Offsets ascend
 record: retention removed it, or its commit failed.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 import msgspec
 
-from quire.broker.core.core import Commit, Core, Owner
+from quire.broker.core.core import Commit, Core, MarksOwner, MarksPart, Owner
 from quire.broker.queues.lane import MessageLocator
 from quire.broker.queues.shared_lane import LaneKeys, read_finished
 from quire.cursors.ack_set import AckSet
@@ -152,11 +152,9 @@ class Partition:
 
     @property
     def filled_to(self) -> int:
-        """The highest sequence that was given to a message, committed or not."""
         return self.next_sequence - 1
 
     def start_after(self, sequence: int) -> None:
-        """Give no message a sequence up to this one: a message whose record is gone had it."""
         if sequence >= self.next_sequence:
             self.next_sequence = sequence + 1
             self.announced = max(self.announced, sequence)
@@ -164,7 +162,6 @@ class Partition:
     # A message comes in.
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """The message has its offset now, and is there for consumers when the open commit is done."""
         if content[self._stamp_at] != self._stamp:
             content = self._stamped(content)
         message = Message(self.next_sequence, content, 0, priority)
@@ -276,7 +273,6 @@ class Partition:
         return []
 
     def forget_marks(self) -> None:
-        """The stream is deleted: remove what the partition remembers besides its messages."""
         for key in (set_back_key(self.lane), *[self._keys.page(page) for page in self.gone.page_keys()]):
             self.core.set_mark(key, None)
 
@@ -306,27 +302,15 @@ class Pin(msgspec.Struct, array_like=True, frozen=True):
     until: int
 
 
-class PinsPart:
-    """A stream's pins in a commit: what those names had pinned before that are set or released in it."""
+class Pins(MarksOwner[dict[str, Pin | None]]):
+    """The pins of one stream that have not ended, or not long ago.
 
-    __slots__ = ("appends", "before", "listed", "owner")
-
-    def __init__(self, owner: "Pins") -> None:
-        self.owner = owner
-        self.before: dict[str, Pin | None] = {}
-        self.appends: list[Message] = []
-        self.listed = False
-
-
-class Pins:
-    """The pins of one stream that have not ended, or not long ago."""
-
-    ledger = None
+    A commit has what those names had pinned before that are set or released in it.
+    """
 
     def __init__(self, core: Core, partitions: list[Partition], *, new: bool = False) -> None:
-        self._core = core
+        super().__init__(core, dict)
         self._partitions = partitions
-        self._open = PinsPart(self)
         self._prefix = f"stream/{partitions[0].lane}/pin/"
         self.by_name: dict[str, Pin] = {}
         if not new:
@@ -366,12 +350,11 @@ class Pins:
         return True
 
     def _change(self, name: str, pin: Pin | None) -> None:
-        self._open.before.setdefault(name, self.by_name.get(name))
-        self._core.list_part(self._open)
+        self.part.changes.setdefault(name, self.by_name.get(name))
+        self._core.list_part(self.part)
         self._put(name, pin)
 
     def _put(self, name: str, pin: Pin | None) -> None:
-        """What a name has pinned from now on, with the open commit."""
         if pin is None:
             self.by_name.pop(name, None)
         else:
@@ -385,31 +368,26 @@ class Pins:
 
     def clear(self) -> None:
         self._core.forget(self)
-        self._open = PinsPart(self)
+        self.part = MarksPart(self, {})
         for name in list(self.by_name):
             self._put(name, None)
 
     def first(self, partition: int) -> int:
-        """The first offset of a partition that is pinned; ``NOTHING_PINNED`` if there is none."""
         now, pins = self._core.wall.past_ms(), list(self.by_name.values())
-        for part in (self._open, *self._core.parts_of(self)):
-            pins += [pin for pin in part.before.values() if pin is not None]
+        for part in (self.part, *self._core.parts_of(self)):
+            pins += [pin for pin in part.changes.values() if pin is not None]
         pinned = [pin.offsets[partition] for pin in pins if partition in pin.offsets and pin.until > now]
         return min(pinned, default=NOTHING_PINNED)
 
     # Commits.
 
-    def fill(self, commit: Commit) -> None:
-        commit.parts[self] = self._open
-        self._open = PinsPart(self)
+    def committed(self, part: MarksPart[dict[str, Pin | None]]) -> None:
+        """What was pinned before it is not any more."""
 
-    def committed(self, part: PinsPart) -> None:
-        """A commit is done: what was pinned before it is not any more."""
-
-    def commit_failed(self, part: PinsPart, restored: Collection[int]) -> None:
-        for name, before in part.before.items():
-            if name in self._open.before:  # it was changed again meanwhile: if that fails too, this is what it was
-                self._open.before[name] = before
+    def commit_failed(self, part: MarksPart[dict[str, Pin | None]], restored: Collection[int]) -> None:
+        for name, before in part.changes.items():
+            if name in self.part.changes:  # it was changed again meanwhile: if that fails too, this is what it was
+                self.part.changes[name] = before
             else:
                 self._put(name, before)
 
@@ -444,7 +422,7 @@ class Start:
         if name == StartKind.OFFSET and _is_number(value):
             return cls(StartKind.OFFSET, int(value))
         if name == StartKind.TIMESTAMP and equals:
-            return cls(StartKind.TIMESTAMP, _milliseconds(value))
+            return cls(StartKind.TIMESTAMP, int(_parsed(parse_time, value)))
         if name == StartKind.AGO and equals:
             return cls(StartKind.AGO, _duration(value))
         forms = "earliest, latest, offset=N, timestamp=MILLISECONDS, timestamp=2026-01-31T12:00:00Z or ago=30m"
@@ -473,7 +451,6 @@ class Start:
         raise InvalidArgument(f"no x-stream-offset: {text[:60]!r}; write {forms}", argument="x-stream-offset")
 
     def __str__(self) -> str:
-        """As ``parse`` reads it; ``last`` is for people."""
         match self.kind:
             case StartKind.OFFSET | StartKind.TIMESTAMP:
                 return f"{self.kind}={self.value}"
@@ -504,7 +481,6 @@ class Start:
                 return offset_at(reader, lane, now_ms - self.value)
 
     def offsets(self, store: Store, lanes: Iterable[int], now_ms: int) -> list[int]:
-        """The first offset that is to be read of each of several lanes, all decided at one moment."""
         with store.snapshot() as reader:
             return [self.offset(reader, lane, now_ms) for lane in lanes]
 
@@ -513,18 +489,15 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
-def _milliseconds(text: str) -> int:
+def _parsed(parse: Callable[[str], float], text: str) -> float:
     try:
-        return parse_time(text)
+        return parse(text)
     except ValueError as error:
         raise InvalidArgument(str(error), argument="start") from error
 
 
 def _duration(text: str) -> int:
-    try:
-        milliseconds = parse_duration(text) * 1000
-    except ValueError as error:
-        raise InvalidArgument(str(error), argument="start") from error
+    milliseconds = _parsed(parse_duration, text) * 1000
     if milliseconds >= 10**MAX_DIGITS:
         raise InvalidArgument(f"{text[:60]!r} is too long a duration", argument="start")
     return round(milliseconds)

@@ -196,7 +196,6 @@ class Retention:
         return due
 
     def _old_before(self, place: _Place) -> int:
-        """The first offset of a partition that is not too old."""
         kept_for = round(self._stream.policy.retention_time * 1000)
         if kept_for < 0:
             return 0
@@ -237,7 +236,6 @@ class Retention:
             place.surplus = max(min(share, excess), 0)
 
     def _end(self, place: _Place) -> int:
-        """The first offset of a partition that may not go: it is pinned, or its commit is not announced."""
         return min(self._stream.pins.first(place.partition.index), place.partition.announced + 1)
 
     def _passed(self, place: _Place) -> list[Link]:
@@ -293,14 +291,12 @@ def _walk(reader: StoreReader, place: _Place, young: int, latest: int) -> tuple[
 
 
 def _finished(ack_set: AckSet) -> Iterator[_Range]:
-    """The ranges of what is finished, in ascending order."""
     if ack_set.base:
         yield 1, ack_set.base
     yield from ack_set.ranges()
 
 
 def _present(partition: Partition) -> Iterator[_Range]:
-    """The ranges of offsets that have a record."""
     start = 1
     for first, last in _finished(partition.gone):
         if start < first:
@@ -392,7 +388,6 @@ class Stream:
         return sum([partition.bytes for partition in self.partitions])
 
     def policy_changed(self) -> None:
-        """Another policy applies from now on; the number of partitions stays."""
         self.policy = self.core.settings.policies.of(self.destination)
         self.memory.limit = self.policy.memory_limit
         self.retention.policy_changed()
@@ -411,7 +406,6 @@ class Stream:
     # Where a message goes.
 
     def route(self, headers: Mapping[str, str]) -> Rotation | Partition:
-        """What takes the messages that have some headers: a partition, or all of them in turn."""
         if PARTITION in headers:
             partition = self._partition_named(headers[PARTITION])
             if partition is None:
@@ -427,22 +421,18 @@ class Stream:
         return self.partitions[int(text)] if is_number and int(text) < len(self.partitions) else None
 
     def partition_of(self, key: str) -> Partition:
-        """The partition of a key: always the same one, as long as there are as many partitions."""
         return self.partitions[zlib.crc32(key.encode()) % len(self.partitions)]
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Its headers say where the message goes; else the partitions take turns."""
         self._partition_for(content).send(content, expiration, priority, persistent)
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Message:
-        """As ``Partition.transfer``."""
         return self._partition_for(content).transfer(content, expiration, priority, persistent)
 
     def expect_groups(self) -> None:
         """Messages of groups are about to be sent. Their order is that of a partition: there is nothing to do."""
 
     def _partition_for(self, content: bytes) -> Partition:
-        """Where a message goes by its own headers, as when it was sent in a transaction or scheduled."""
         message = Message(0, content)
         partition = self._partition_named(message.header(PARTITION.encode()) or "")
         if partition is not None:
@@ -454,7 +444,6 @@ class Stream:
     # Partitions come.
 
     def add_partitions(self, lanes: tuple[int, ...]) -> None:
-        """Groups begin at the first record of the new partitions."""
         first = len(self.partitions)
         self.stored = self.stored._replace(lanes=(*self.stored.lanes, *lanes))
         self.partitions += [Partition(self, first + index, lane, 1, new=True) for index, lane in enumerate(lanes)]
@@ -474,7 +463,6 @@ class Stream:
         return [*self.groups.values(), *self.readers]
 
     def forget_marks(self) -> None:
-        """The stream is deleted: remove what it remembers besides its messages."""
         self.pins.clear()
         for partition in self.partitions:
             partition.forget_marks()
@@ -502,7 +490,6 @@ class StreamBrowser(Browsed):
             self._go_on(partition.index, 1, partition.next_sequence)
 
     def _show(self, room: int) -> bool:
-        """Read a piece and show what of it is wanted; False at the end of the stream."""
         if not self._ranges or self._stream.is_deleted:
             return False
         index, first, until = self._ranges.pop()

@@ -40,33 +40,6 @@ MARK_STEP = 200
 """How many marks one step removes; they are read with their values, pages of ack sets of some kilobytes."""
 
 
-class DurableRemoval:
-    """One removal. It begins after the open commit.
-
-    Args:
-        topic: its topic; None if that is gone, with all records.
-        first: the first sequence that the subscription may have needed.
-    """
-
-    def __init__(self, core: Core, number: int, topic: Topic | None, first: int) -> None:
-        self._core = core
-        self._number = number
-        if topic is None:
-            core.after_commit(self._begin)
-        else:
-            topic.sweep(first, topic.next_sequence - 1, self._begin)
-
-    def _begin(self) -> None:
-        self._core.steps.add(self._step, "the removal of a durable subscription")
-
-    def _step(self) -> bool:
-        core, keys = self._core, durable_keys(self._number)
-        found = [key for prefix in (keys.pages, keys.states) for key, _ in core.store.marks(prefix, limit=MARK_STEP)]
-        for key in found or (keys.progress, definition_key(self._number)):
-            core.set_mark(key, None)
-        return bool(found)
-
-
 class Durables:
     def __init__(self, core: Core, topics: Mapping[str, Topic]) -> None:
         self._core = core
@@ -88,7 +61,7 @@ class Durables:
         store, keys = self._core.store, durable_keys(number)
         topic = self._topics.get(definition.topic)
         if definition.is_removed or topic is None:
-            DurableRemoval(self._core, number, topic, definition.start + 1)
+            self._remove(number, topic, definition.start + 1)
             return
         with store.snapshot() as reader:
             finished = read_finished(reader, keys)
@@ -109,7 +82,6 @@ class Durables:
         return len(self._by_key)
 
     def of_pattern(self, client_id: str, start: str) -> list[DurableSubscription]:
-        """The subscriptions of a client whose names are a text and their topic; there may be tens of thousands."""
         return [
             durable
             for (client, name), durable in self._by_key.items()
@@ -177,7 +149,6 @@ class Durables:
         no_local: bool = False, priority: int = 0, retroactive: bool = False,
         kind: Callable[..., Subscription] = Subscription,
     ) -> Subscription:  # fmt: skip
-        """The consumer of a durable subscription comes; ``priority`` has no effect, as it is the only one."""
         durable = self.create(
             client_id, name, topic, selector=selector, no_local=no_local, retroactive=retroactive, owner=session.user
         )  # fmt: skip
@@ -186,7 +157,6 @@ class Durables:
         return subscription
 
     def check_free(self, durable: DurableSubscription) -> None:
-        """See that a subscription has no consumer."""
         for subscription in list(durable.subscriptions):
             subscription.leave_now()
         if durable.subscriptions:
@@ -216,7 +186,23 @@ class Durables:
         core.forget(durable)
         removed = msgspec.structs.replace(durable.definition, is_removed=True)
         core.set_mark(definition_key(durable.number), msgspec.msgpack.encode(removed))
-        DurableRemoval(core, durable.number, topic, durable.start + 1)
+        self._remove(durable.number, topic, durable.start + 1)
+
+    def _remove(self, number: int, topic: Topic | None, first: int) -> None:
+        """Remove its records from the first that it may have needed, then its marks; without a topic only these."""
+        step = partial(self._remove_marks, number)
+        begin = partial(self._core.steps.add, step, "the removal of a durable subscription")
+        if topic is None:
+            self._core.after_commit(begin)
+        else:
+            topic.sweep(first, topic.next_sequence - 1, begin)
+
+    def _remove_marks(self, number: int) -> bool:
+        core, keys = self._core, durable_keys(number)
+        found = [key for prefix in (keys.pages, keys.states) for key, _ in core.store.marks(prefix, limit=MARK_STEP)]
+        for key in found or (keys.progress, definition_key(number)):
+            core.set_mark(key, None)
+        return bool(found)
 
     # Offline for too long.
 
@@ -227,7 +213,6 @@ class Durables:
             self._timers[durable] = self._core.scheduler.call_later(max(seconds, 0.0), lambda: self._end(durable))
 
     def _left(self, durable: DurableSubscription) -> float | None:
-        """For how many seconds a subscription may stay offline still; None if there is no end."""
         seconds = durable.policy.offline_durable_subscriber_timeout
         if seconds < 0 or durable.subscriptions:
             return None
@@ -251,7 +236,6 @@ class Durables:
 
 
 def check_name(name: str) -> None:
-    """See that a client's name for a durable subscription is not longer than a destination's may be."""
     if len(name.encode()) > MAX_NAME:
         text = f"{name[:60]!r} is too long for the name of a durable subscription: up to {MAX_NAME} bytes"
         raise InvalidArgument(text, argument="name", limit=MAX_NAME)
@@ -341,7 +325,6 @@ class DurablePatterns:
     def keep(
         self, client_id: str, name: str, pattern: str, *, selector: str | None, no_local: bool, owner: str = ""
     ) -> None:
-        """A consumer of such a subscription comes: it is made, or made anew if it wants something else."""
         definition = PatternDefinition(client_id, name, pattern, selector, no_local, owner=owner)
         known = self._by_key.get((client_id, name))
         if known is not None and msgspec.structs.replace(known[1], owner=owner) == definition:
@@ -395,12 +378,10 @@ class DurablePatterns:
         self._remove_children(number, children)
 
     def _children(self, definition: PatternDefinition, before: int) -> list[DurableSubscription]:
-        """The durable subscriptions of a pattern whose numbers are below one."""
         start = f"{definition.name}:"
         return [d for d in self._durables.of_pattern(definition.client_id, start) if d.number < before]
 
     def _remove_children(self, number: int, children: list[DurableSubscription]) -> None:
-        """Remove the durable subscriptions of a pattern in steps, and its mark at last."""
         for durable in children:
             durable.is_leaving = True
         step = partial(self._remove_some, number, children)

@@ -145,7 +145,6 @@ class PendingMessages:
         return taken
 
     def evict(self) -> Message:
-        """Take the one out that the strategy gives up; at least one waits."""
         victim = self._waiting.pop(self._strategy.victim(self._waiting))
         self._forget_if_empty()
         return victim
@@ -249,7 +248,6 @@ class ReturnedMessages:
             self._core.scheduler.call_later((self._due_at - now) / 1000, self._wake)
 
     def clear(self) -> list[Message]:
-        """Forget all, and say which they were."""
         messages = [*self.ready, *self.delayed.clear()]
         self.ready.clear()
         return messages

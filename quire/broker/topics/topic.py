@@ -107,7 +107,6 @@ class Recovery:
         return self._position <= self._last
 
     def done_of(self, sequences: list[int]) -> list[int]:
-        """Those of some sequences whose records are not among those that are still to come."""
         return [sequence for sequence in sequences if not self._position <= sequence <= self._last]
 
     def fits(self, room: int) -> bool:
@@ -157,11 +156,9 @@ class Recovery:
 
     @property
     def left(self) -> tuple[int, int]:
-        """The first and the last sequence that are still to come."""
         return self._position, self._last
 
     def close(self) -> None:
-        """The consumer has them all, or is gone: whatever was held for it is released."""
         self._closed(self)
 
 
@@ -213,7 +210,6 @@ class KeptMessages:
         return [message for message in stored if message.sequence >= self.first] if self.is_keeping else []
 
     def committed(self, stored: list[Message]) -> None:
-        """Messages were stored: keep them, and let older ones go."""
         if share := self.share(stored):
             self.count += len(share)
             self.bytes += sum([message.size for message in share])
@@ -260,7 +256,6 @@ class KeptMessages:
         return more
 
     def _trim(self, limit: int) -> bool:
-        """Remove what the policy does not keep any more; whether there may be more of it."""
         self._note_late()
         gone = self._surplus(limit)
         if gone:
@@ -293,7 +288,6 @@ class KeptMessages:
             self._late = self._times.popleft()[1]
 
     def _has_too_many(self, first: int, count: int, size: int) -> bool:
-        """Whether the policy does not keep the first message any more, of so many that have a size together."""
         policy = self._topic.policy
         if not count:
             return False
@@ -310,7 +304,6 @@ class KeptMessages:
                 return True
 
     def expired(self, messages: list[Message]) -> None:
-        """Messages that no subscription needs have expired and are removed with the open commit."""
         kept = self.share(messages)
         self.count -= len(kept)
         self.bytes -= sum([message.size for message in kept])
@@ -449,7 +442,6 @@ class TopicSubscription:
     # Memory.
 
     def _hold(self, message: Message) -> bool:
-        """Reserve memory for a message, whether it fits or not if the subscription has no other one."""
         held = self.topic.shared.hold(message, force=not self._held)
         self._held += held
         return held
@@ -459,7 +451,6 @@ class TopicSubscription:
         self.topic.shared.release(messages)
 
     def _memory_released(self) -> bool:
-        """Memory was released: try again. Whether nothing is refused any more."""
         self._is_refused = False
         self.dispatch()
         return not self._is_refused
@@ -578,7 +569,6 @@ class TopicSubscription:
             self.topic.ledger.acknowledged(messages, self.subscription)
 
     def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Those that failed become dead letters; expired ones are dropped."""
         self._release(messages)
         if reason == "expired":
             self._count_expired(messages)
@@ -616,14 +606,12 @@ class TopicSubscription:
         """Nothing of a plain subscription is stored."""
 
     def restore(self, messages: list[Message]) -> None:
-        """The transaction failed in which messages were acknowledged: they are here again, if the consumer is."""
         if self.subscriptions:
             for message in messages:
                 self._held += self.topic.shared.hold(message, force=True)
             self.redeliver(messages, 0, "the transaction of its acknowledgement failed")
 
     def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
-        """The consumer goes, and with it what it had and what waited for it."""
         if not self.subscriptions:
             return
         self.subscriptions.clear()
@@ -719,7 +707,6 @@ class DurableProgress:
         self.offline_since = min(self._stored.offline_since or now_ms, now_ms)
 
     def left(self) -> LaneState:
-        """What is left of the topic's records."""
         count = size = 0
         if self.definition.appended >= 0:
             count = self._topic.appended - self.definition.appended - self._stored.finished
@@ -727,7 +714,6 @@ class DurableProgress:
         return LaneState(count=count, bytes=size)
 
     def dispatch_marks(self) -> tuple[int, ...]:
-        """The dispatch marks that the store has; none is left where the topic has got other lanes: it was empty."""
         count, stored = len(self._topic.lanes), self._stored
         marks = (stored.dispatch_mark,) if count == 1 else stored.lane_marks
         return marks if len(marks) == count else (0,) * count
@@ -831,7 +817,6 @@ class DurableSubscription(LaneSubscription):
 
     @property
     def has_been_stored(self) -> bool:
-        """Whether a commit has stored what it is: before, a crash forgets it."""
         return self._progress.is_stored
 
     @property
@@ -857,7 +842,6 @@ class DurableSubscription(LaneSubscription):
         self._come(stored, wanted)
 
     def skip(self, first: int, last: int) -> None:
-        """Sequences that no message will ever have."""
         self.finished.add_range(first, last)
 
     def expire(self, records: list[Message]) -> tuple[int, int]:
@@ -883,7 +867,6 @@ class DurableSubscription(LaneSubscription):
         self.commits.list()
 
     def _note_consumer(self) -> None:
-        """Its consumer came, or has gone: how long it has none is known, and which connection had it last."""
         for subscription in self.subscriptions:
             self._own = ref(subscription.session)
         self._progress.offline_since = 0 if self.subscriptions else self.core.wall.believed_ms()
@@ -1022,7 +1005,6 @@ class Topic:
             commit.batch.marks[self.key] = msgspec.msgpack.encode(self._counts(part))
 
     def _first_needed(self) -> int:
-        """From which sequence on new messages have to be stored; above all of them if none has to be."""
         starts = [durable.start + 1 for durable in self.durables]
         if self.kept.is_keeping:
             starts.append(self.kept.first)
@@ -1053,7 +1035,6 @@ class Topic:
                 self.core.advisories.no_consumer(self.destination, self.policy, part.appends)
 
     def recount(self, lanes: dict[int, LaneBatch]) -> None:
-        """A commit has changed its records, and says how many there are now in some of its lanes."""
         for lane, batch in lanes.items():
             before, state = self._states[lane], batch.state
             self._states[lane] = state
@@ -1075,7 +1056,6 @@ class Topic:
     # Records are done with.
 
     def remove_records(self, lanes: dict[int, int]) -> None:
-        """A holder needs some records no more: those that no other one needs are removed with the open commit."""
         if done := self.done_by_all(list(lanes)):
             self._open.removals.update([(sequence, lanes[sequence]) for sequence in done])
             self.core.list_part(self._open)
@@ -1094,7 +1074,6 @@ class Topic:
         return sequences
 
     def write_counts(self) -> None:
-        """What its mark says has changed: store it with the open commit."""
         self._counts_changed = True
         self.core.list_part(self._open)
 
@@ -1140,7 +1119,6 @@ class Topic:
 
     @property
     def pending(self) -> int:
-        """How many messages wait for its plain subscriptions, each one counted once for every one of them."""
         return sum([len(source.pending) for source in self._plain])
 
     def subscribe(
@@ -1193,7 +1171,6 @@ class Topic:
         self._no_local -= durable.no_local
 
     def _end_recovery(self, recovery: Recovery) -> None:
-        """A retroactive consumer has what was kept, or is gone: what was held for it may go."""
         self.holders.remove(recovery)
         if recovery.has_more:
             self.sweep(*recovery.left)

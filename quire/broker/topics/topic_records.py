@@ -32,7 +32,6 @@ class TopicRecords:
         self._lanes = lanes
 
     def places(self, start: int, limit: int) -> list[Place]:
-        """Where records are, in order, from a sequence on that need not be there."""
         with self._core.store.snapshot() as reader:
             return self._places(reader, start, limit)
 
@@ -56,7 +55,6 @@ class TopicRecords:
 
 
 def _walk(reader: StoreReader, lane: int, start: int, portion: int) -> Iterator[Place]:
-    """The records of one lane, their links read a portion at a time."""
     while links := reader.links(lane, start, portion):
         for link in links:
             yield Place(link.sequence, link.size, lane)

@@ -17,10 +17,9 @@ from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
-from quire.broker.core.core import Commit, Core
+from quire.broker.core.core import Core, MarksOwner, MarksPart
 from quire.errors import InvalidArgument, StoreCorrupt, UnknownTransaction
 from quire.logs import event
-from quire.message import Message
 from quire.store.base import walk_marks
 
 MAX_PART = 64
@@ -84,12 +83,10 @@ class SpanningId(NamedTuple):
     token: bytes
 
     def branch(self, number: int) -> Xid:
-        """The name of the branch of a participant, by its number."""
         return Xid(FORMAT, _PACKED.pack(*self), _NUMBER.pack(number))
 
     @classmethod
     def of(cls, xid: Xid) -> tuple[Self, int]:
-        """The transaction of a branch, and the number of the participant."""
         if xid.format_id != FORMAT or len(xid.global_id) != _PACKED.size or len(xid.branch_id) != _NUMBER.size:
             raise InvalidArgument(f"{xid} is no branch of a transaction over several shards", argument="xid")
         return cls(*_PACKED.unpack(xid.global_id)), _NUMBER.unpack(xid.branch_id)[0]
@@ -142,17 +139,7 @@ class Decision:
         self.then = then
 
 
-class DecisionPart:
-    __slots__ = ("appends", "listed", "made", "owner")
-
-    def __init__(self, owner: "Decisions") -> None:
-        self.owner = owner
-        self.listed = False
-        self.appends: list[Message] = []
-        self.made: dict[SpanningId, Decision] = {}
-
-
-class Decisions:
+class Decisions(MarksOwner[dict[SpanningId, Decision]]):
     """The decisions of one shard that not all participants are known to have carried out.
 
     Attributes:
@@ -160,14 +147,12 @@ class Decisions:
         stored: is called with a decision once it is durable.
     """
 
-    ledger = None
     stored: Callable[[SpanningId, Decision], None]
 
     def __init__(self, core: Core) -> None:
+        super().__init__(core, dict)
         self.open: dict[SpanningId, Decision] = {}
-        self._core = core
         self._enlisted: dict[SpanningId, Enlisted] = {}
-        self._part = DecisionPart(self)
         with core.store.snapshot() as reader:
             for key, value in walk_marks(reader, PREFIX):
                 self._load(key, value)
@@ -196,9 +181,9 @@ class Decisions:
             then: is called once all participants have committed.
         """
         del self._enlisted[id]
-        self.open[id] = self._part.made[id] = Decision(participants, then)
+        self.open[id] = self.part.changes[id] = Decision(participants, then)
         self._core.set_mark(_key(id), msgspec.msgpack.encode(participants))
-        self._core.list_part(self._part)
+        self._core.list_part(self.part)
         self._core.hurry()
 
     def may_commit(self, id: SpanningId) -> bool:
@@ -222,25 +207,19 @@ class Decisions:
             decision.then()
 
     def forget_closed(self) -> None:
-        """Forget what was enlisted by sessions that are gone."""
         if self._enlisted:
             self._enlisted = {id: session for id, session in self._enlisted.items() if not session.is_closed}
 
     # Commits.
 
-    def fill(self, commit: Commit) -> None:
-        """Hand over what the open commit stores; the marks are in its batch already."""
-        commit.parts[self] = self._part
-        self._part = DecisionPart(self)
-
-    def committed(self, part: DecisionPart) -> None:
-        for id, decision in part.made.items():
+    def committed(self, part: MarksPart[dict[SpanningId, Decision]]) -> None:
+        for id, decision in part.changes.items():
             decision.is_stored = True
             self.stored(id, decision)
 
-    def commit_failed(self, part: DecisionPart, restored: set[int]) -> None:
+    def commit_failed(self, part: MarksPart[dict[SpanningId, Decision]], restored: set[int]) -> None:
         """A commit failed: what it decided is not decided, as the coordinator's own part is not committed."""
-        for id in part.made:
+        for id in part.changes:
             del self.open[id]
             self._core.set_mark(_key(id), None)
 

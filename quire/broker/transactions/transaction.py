@@ -86,7 +86,6 @@ class TransactionServices(NamedTuple):
 
 
 def check_room(open: int) -> None:
-    """See that a connection that has some transactions open may open another one."""
     if open >= MAX_TRANSACTIONS:
         raise LimitExceeded(f"{MAX_TRANSACTIONS} transactions are open, which is the limit", limit=MAX_TRANSACTIONS)
 
@@ -100,7 +99,6 @@ class HiddenMessages:
 
     @classmethod
     def take(cls, queue: LaneDispatch, messages: list[Message]) -> Self:
-        """Hide messages of a queue."""
         for message in messages:
             queue.lane_of(message).cursor.set_aside(message)
         queue.dispatcher.groups.settled(messages)
@@ -111,7 +109,6 @@ class HiddenMessages:
 
     @classmethod
     def find(cls, queue: LaneDispatch, sequences_by_lane: dict[int, list[int]]) -> Self:
-        """Hide messages of a queue after a restart, by lane id. Those that are not there are left out."""
         messages = []
         for lane in queue.lanes:
             messages += _find(lane, sequences_by_lane.get(lane.id, []))
@@ -130,7 +127,6 @@ class HiddenMessages:
             lane.cursor.excluded |= {message.sequence for message in self._own(lane, self._messages)}
 
     def remove(self) -> None:
-        """They are done with: remove them with the open commit."""
         if not self.queue.is_deleted:
             self.queue.withdrawal.settle_hidden(self._messages)
 
@@ -142,7 +138,6 @@ class HiddenMessages:
                 self.queue.note_delivery(message, Delivery(message.deliveries, message.failures, 0, cause))
 
     def show(self) -> None:
-        """They wait again, before later ones, in their order."""
         if not self.queue.is_deleted:
             self.queue.redelivered += len(self._messages)
             self.queue.withdrawal.show(self._messages)
@@ -176,7 +171,6 @@ RUN = 1000
 
 
 def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
-    """Find messages in a queue, or a durable subscription, that may wait in it. Nothing is changed."""
     if not isinstance(source, LaneDispatch):
         return []
     sequences = [sequence for sequence in sequences if sequence <= source.locator.last]
@@ -188,7 +182,6 @@ def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
 
 
 def _unstored(queue: LaneDispatch, sequences: list[int]) -> list[Message]:
-    """Those of some messages that are nowhere but in memory."""
     if not sequences:
         return []
     found: list[Message] = []
@@ -221,7 +214,6 @@ def settle_waiting(source: Source, taken: list[Message]) -> bool:
 
 
 def put_back(source: Source, taken: list[Message]) -> None:
-    """What ``take_waiting`` gave waits again, as before."""
     if isinstance(source, LaneDispatch) and not source.is_deleted:
         source.withdrawal.show(taken)
 
@@ -282,7 +274,6 @@ class Transaction:
 
     @property
     def has_stream_acknowledgements(self) -> bool:
-        """Whether messages of streams were acknowledged in it: they cannot be hidden until an outcome is known."""
         return any([isinstance(subscription, MemberSubscription) for subscription in self._held])
 
     # Work in it.
@@ -390,7 +381,6 @@ class Transaction:
         self.close()
 
     def time_out(self) -> None:
-        """Later use of it is an error."""
         self._has_timed_out = True
         self.roll_back("the transaction was open for too long")
 
@@ -428,14 +418,12 @@ class Transaction:
             self._late.extend([(subscription.source, run) for run in runs])
 
     def take_acknowledged(self) -> "Iterator[tuple[Source, list[Message]]]":
-        """Take what was acknowledged, and is in flight, out of the in-flight tables."""
         for subscription, held in self._held.items():
             messages = subscription.take([sequence for sequence, acknowledged in held.items() if acknowledged])
             if messages:
                 yield subscription.source, messages
 
     def take_late(self) -> "list[tuple[Source, list[Message]]]":
-        """Take what was acknowledged, and was found by ``gather``; it is hidden."""
         taken, self._taken = self._taken, {}
         return list(taken.items())
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 
 import msgspec
 
-from quire.broker.core.core import Commit
+from quire.broker.core.core import MarksOwner, MarksPart
 from quire.broker.core.subscription import Session, Source
 from quire.broker.queues.lane_dispatch import LaneDispatch
 from quire.broker.routing.addresses import Scope, read_destination
@@ -52,7 +52,6 @@ class _Acknowledged(msgspec.Struct, array_like=True):
     lanes: dict[int, list[int]]
 
     def queue(self, services: TransactionServices) -> LaneDispatch | None:
-        """Where they are; None if it was deleted."""
         if self.subscription is None:
             return services.destinations.queues.get(self.name)
         return services.durables.find(*self.subscription)
@@ -137,7 +136,6 @@ class PreparedTransaction:
         self._keep(source, [message for message in messages if not stored or not message.stored])
 
     def _keep_hidden(self, source: "Source", messages: list[Message]) -> None:
-        """Keep hidden what is so already."""
         stored = [message for message in messages if message.stored]
         if stored and isinstance(source, LaneDispatch):
             self._hidden.append(HiddenMessages(source, stored))
@@ -145,14 +143,12 @@ class PreparedTransaction:
         self._keep(source, [message for message in messages if not message.stored])
 
     def _keep(self, source: "Source", messages: list[Message]) -> None:
-        """Keep what is nowhere but in memory."""
         self.acknowledgements += len(messages)
         if messages:
             self._kept.append((source, messages))
 
     @classmethod
     def load(cls, services: TransactionServices, key: str, value: bytes) -> Self:
-        """Take one from the store at the start of the broker, and hide what it has acknowledged."""
         mark = _decode(key, value)
         prepared = cls(services, key, mark.prepared_at, mark.owner)
         prepared.outcome = mark.outcome
@@ -287,7 +283,6 @@ class XaBranch:
 
     @property
     def unprepared(self) -> Transaction | None:
-        """What was done in it, as long as it is not prepared."""
         return self._transaction
 
     @property
@@ -297,7 +292,6 @@ class XaBranch:
 
     @property
     def is_prepared(self) -> bool:
-        """Whether it was prepared, whatever has become of it since."""
         return self._prepared is not None
 
     def resume(self, session: Session) -> None:
@@ -370,14 +364,12 @@ class XaBranch:
             self._change(XaState.ROLLING_BACK)
 
     def forget(self) -> None:
-        """Its transaction manager has heard of the operator's decision."""
         if self.state is not XaState.DECIDED:
             raise self._wrong("forgotten")
         self.prepared.forget()
         self._registry.remove(self)
 
     def decide(self, outcome: str) -> None:
-        """An operator decides, because its transaction manager does not."""
         if self.state is not XaState.PREPARED:
             raise self._wrong("decided over")
         if outcome == "commit":
@@ -387,7 +379,6 @@ class XaBranch:
         self._change(XaState.DECIDED)
 
     def abandon(self) -> None:
-        """Its session is gone before it was prepared: nothing of it is done."""
         if self._transaction is not None:
             self._transaction.abandon()
         self._registry.remove(self)
@@ -465,32 +456,23 @@ class PreparedEntry(NamedTuple):
     bytes: int
 
 
-class XaPart:
-    __slots__ = ("appends", "changes", "listed", "owner")
-
-    def __init__(self, owner: "XaRegistry") -> None:
-        self.owner = owner
-        self.listed = False
-        self.appends: list[Message] = []
-        self.changes: list[tuple[XaBranch, XaState]] = []
+_Changes = list[tuple[XaBranch, XaState]]
 
 
-class XaRegistry:
+class XaRegistry(MarksOwner[_Changes]):
     """The branches of a broker, by xid.
 
     Attributes:
         spanning: those of transactions over several shards of the cluster: prepared, the oldest first.
     """
 
-    ledger = None
-
     def __init__(self, services: TransactionServices) -> None:
         self._services = services
-        core = self._core = services.core
+        core = services.core
+        super().__init__(core, list)
         self._branches: dict[Xid, XaBranch] = {}
         self.spanning: dict[Xid, XaBranch] = {}
         self._unprepared: dict[Session, set[XaBranch]] = {}
-        self._open = XaPart(self)
         with core.store.snapshot() as reader:
             for key, value in walk_marks(reader, PREFIX, step=1):
                 self._load(key, value)
@@ -510,7 +492,6 @@ class XaRegistry:
     # Its transaction manager.
 
     def start(self, xid: Xid, session: Session) -> XaBranch:
-        """Begin a branch, or go on with one. If its session goes before it is prepared, it is rolled back."""
         branch = self._branches.get(xid)
         if branch is None or branch.session is not session:
             check_room(len(self._unprepared.get(session, ())))
@@ -537,7 +518,6 @@ class XaRegistry:
         return self._branches.get(xid)
 
     def recover(self) -> list[Xid]:
-        """The branches whose transaction manager still has something to say: prepared, or decided by an operator."""
         return [xid for xid, branch in self._branches.items() if branch.is_prepared and xid.format_id != FORMAT]
 
     def lost(self, session: Session) -> None:
@@ -548,7 +528,6 @@ class XaRegistry:
     # The cluster: transactions over several of its shards.
 
     def prepare_part(self, xid: Xid, session: Session, transaction: Transaction) -> None:
-        """What a session has done in a transaction becomes a prepared branch, with the open commit."""
         if transaction.has_stream_acknowledgements:
             text = "a transaction acknowledges messages of streams, and other messages at another shard"
             raise TransactionSpansShards(text, transaction=str(xid))
@@ -576,14 +555,12 @@ class XaRegistry:
             branch.roll_back()
 
     def awaited(self) -> set[str]:
-        """Where prepared branches send to when they are committed, as destination headers say it."""
         prepared = [branch.prepared for branch in self._branches.values() if branch.is_prepared]
         return {destination for each in prepared for destination in each.destinations}
 
     # An operator.
 
     def prepared(self) -> list[PreparedEntry]:
-        """The oldest first."""
         now = self._core.clock.now_ms()
         entries = [
             PreparedEntry(
@@ -608,9 +585,8 @@ class XaRegistry:
         return f"{PREFIX}{xid}"
 
     def note(self, branch: XaBranch, state: XaState) -> None:
-        """A branch has come into a state that the open commit stores."""
-        self._open.changes.append((branch, state))
-        self._core.list_part(self._open)
+        self.part.changes.append((branch, state))
+        self._core.list_part(self.part)
         self._core.hurry()
 
     def remove(self, branch: XaBranch) -> None:
@@ -620,16 +596,11 @@ class XaRegistry:
 
     # Commits.
 
-    def fill(self, commit: Commit) -> None:
-        """Hand over what the open commit stores; the marks are in its batch already."""
-        commit.parts[self] = self._open
-        self._open = XaPart(self)
-
-    def committed(self, part: XaPart) -> None:
+    def committed(self, part: MarksPart[_Changes]) -> None:
         for branch, state in part.changes:
             branch.stored(state)
 
-    def commit_failed(self, part: XaPart, restored: set[int]) -> None:
+    def commit_failed(self, part: MarksPart[_Changes], restored: set[int]) -> None:
         """A commit failed: branches that were prepared in it are rolled back, decisions stand."""
         for branch, state in part.changes:
             branch.not_stored(state)

@@ -75,7 +75,6 @@ class PartitionProgress:
             batch.marks[self._key] = msgspec.msgpack.encode(progress)
 
     def committed(self, part: QueuePart) -> None:
-        """A commit is done: retention may let go what it has finished."""
         self.is_stored = True
         if part.removals:
             self._stream.finished(self._partition)
@@ -177,13 +176,11 @@ class GroupPartition(LaneSubscription):
         self._come(stored, [message for message in stored if self._wants(message)] if self.looks_early else stored)
 
     def skip(self, first: int, last: int) -> None:
-        """Offsets that no message will ever have."""
         self.finished.add_range(first, last)
         if self.group.is_stored:
             self.commits.list()
 
     def records_gone(self, sequences: list[int]) -> None:
-        """Retention removes records that no member has in flight."""
         wanted = [sequence for sequence in sequences if sequence not in self.finished]
         free = self.withdrawal.take_out(wanted)
         if not free:
@@ -197,7 +194,6 @@ class GroupPartition(LaneSubscription):
     # They are given out.
 
     def room_for(self, consumer: Subscription) -> int:
-        """How many more messages a member may have: of several members each has its share of the limit."""
         room, members = self.room, len(self.subscriptions)
         if members == 1:
             return room
@@ -206,7 +202,6 @@ class GroupPartition(LaneSubscription):
     # They are settled, or come back.
 
     def relocate(self, messages: list[Message], cause: str) -> bool:
-        """Where retries have a lane, messages that failed are finished here and linked there."""
         retries = self.group.retries
         if retries is None:
             return False
@@ -235,7 +230,6 @@ class GroupPartition(LaneSubscription):
         return self._records.load(self.partition.lane, [sequence]) if self._came_back(sequence) else []
 
     def finish_late(self, found: list[Message]) -> bool:
-        """Finish what ``find_late`` found: whether there was anything that no member has."""
         retries = self.group.retries
         if retries is not None and retries.finish_late(found):
             return True
@@ -277,14 +271,12 @@ class GroupPartition(LaneSubscription):
     # An operator changes what is finished.
 
     def settled(self) -> AckSet:
-        """A copy of what is finished when the open commit is done."""
         settled = AckSet()
         settled.merge(self.finished)
         settled.add_all(sorted([message.sequence for message in self.commits.open.removals]))
         return settled
 
     def came_back(self) -> dict[int, Delivery]:
-        """What is known of the deliveries of messages that came back, by offset; when the open commit is done."""
         states: dict[int, Delivery] = {}
         while found := self._records.deliveries(self.partition.lane, max(states, default=0) + 1, STATES_AT_ONCE):
             states.update(found)
@@ -422,7 +414,6 @@ class Leases:
         self._timer: Timer | None = None
 
     def watch(self, consumer: "MemberSubscription", deadline: float) -> None:
-        """Look at a consumer when a message of it is due, if that is not planned for then or earlier."""
         tick = math.ceil(deadline / TICK)
         tick += tick * TICK < deadline  # the quotient was rounded down
         if consumer.looked_at <= tick:
@@ -451,7 +442,6 @@ class Leases:
         self._timer = self._scheduler.call_later(max(tick * TICK - self._clock.monotonic(), 0.0), self._look)
 
     def _look(self) -> None:
-        """The time of a tick has come. Whatever becomes of one consumer, the others are looked at."""
         now, self._next = self._clock.monotonic(), NEVER
         try:
             for tick in sorted([tick for tick in self._ticks if tick * TICK <= now]):
@@ -521,7 +511,6 @@ class MemberSubscription(ChildSubscription):
 
     @property
     def credit(self) -> int:
-        """By the member's prefetch, and by what the partition may have out."""
         if self.is_revoked:
             return 0
         credit = self.member.credit(self)
@@ -562,9 +551,6 @@ class MemberSubscription(ChildSubscription):
         return self.member.group.place_of(self, message)
 
     def is_meant(self, epoch: int, sequence: int) -> bool:
-        """Whether an acknowledgement of an assignment is one of this one, or of what was brought along from before
-        it.
-        """
         return epoch == self.epoch or (epoch < self.epoch and sequence in self.handed_over)
 
 
@@ -629,7 +615,6 @@ class GroupMember(SharedPrefetch):
             self.given(child, messages)
 
     def leave(self, partition: int, cause: str, *, lost: bool) -> None:
-        """What it has of a partition comes back; ``lost`` if it vanished without a word."""
         child = self.children.pop(partition)
         self.group.leases.forget(child)
         child.source.remove(child, cause, lost=lost)
@@ -644,7 +629,6 @@ class GroupMember(SharedPrefetch):
             child.source.dispatch()
 
     def credit(self, child: Subscription) -> int:
-        """Of retries no more than a share."""
         credit = super().credit(child)
         if not self.prefetch:
             return min(credit, child.pulled)
@@ -653,9 +637,6 @@ class GroupMember(SharedPrefetch):
         return credit
 
     def granted(self, partition: int) -> int:
-        """Without a prefetch: how many messages of a partition it may be given; of retries some, so that new ones come
-        too.
-        """
         return -(-self.pulled // RETRY_SHARE) if partition == RETRIES else self.pulled
 
     def grant(self, count: int) -> None:
@@ -667,7 +648,6 @@ class GroupMember(SharedPrefetch):
             self._waiting.move_to_end(retries, last=False)
 
     def given(self, child: Subscription, messages: list[Message]) -> None:
-        """The leases on messages begin, if they have to be acknowledged."""
         super().given(child, messages)
         assert isinstance(child, MemberSubscription)
         if child.ack is not AckMode.AUTO:
@@ -681,7 +661,6 @@ class GroupMember(SharedPrefetch):
         self.group.leases.watch(child, deadline)
 
     def settled(self, child: Subscription, messages: list[Message]) -> None:
-        """Messages of a child are settled; a partition that was revoked and has none left goes to its new owner."""
         super().settled(child, messages)
         assert isinstance(child, MemberSubscription)
         if child.is_revoked and not child.in_flight:
@@ -699,7 +678,6 @@ def rebalance_settings(policy: Policy) -> RebalanceSettings:
 
 
 def ladder_of(policy: Policy, definition: GroupDefinition) -> RetryLadder | None:
-    """Where order counts, messages that failed hold back all others for a time."""
     if definition.order is Order.ORDERLY:
         return RetryLadder((round(policy.suspend_time * 1000),))
     return RetryLadder.parse(policy.retry_delays)
@@ -794,7 +772,6 @@ class Group:
         return self.definition.name
 
     def policy_changed(self) -> None:
-        """Times of a rebalance change with the next start."""
         self.policy = own_policy(self.stream.policy, self.definition, is_stored=self.is_stored)
         self.ladder = ladder_of(self.policy, self.definition)
         self.coordinator.set_strategy(Strategy(self.policy.rebalance_strategy))
@@ -804,7 +781,6 @@ class Group:
             self.retries.take_group_policy(self.policy, self.ladder)
 
     def partitions_added(self) -> None:
-        """The group begins at the first record of new partitions."""
         for partition in self.stream.partitions[len(self.partitions) :]:
             part = GroupPartition(self, partition, AckSet(), Progress())
             partition.subscribers.append(part)
@@ -814,16 +790,13 @@ class Group:
         self.coordinator.set_partitions(len(self.partitions))
 
     def _retry_settled(self, lane: int, offset: int) -> None:
-        """The stream's retention may let the origin go."""
         self.stream.finished(self.stream.stored.lanes.index(lane))
 
     @property
     def lag(self) -> int:
-        """How many messages it has not finished, retries not counted; exact."""
         return sum([part.lag for part in self.partitions])
 
     def stop(self) -> None:
-        """Before a clean stop, when all connections are gone."""
         for part in self.partitions:
             if not part.in_flight:  # what members with a name have stays theirs
                 part.stop()
@@ -833,7 +806,6 @@ class Group:
     # Members come and go.
 
     def join(self, member: GroupMember) -> None:
-        """A member comes, or comes back."""
         self.check_owner(member.id, member.owner)
         before = self.members.get(member.id)
         self.members[member.id] = member
@@ -862,7 +834,6 @@ class Group:
             raise AccessRefused(text, member=member[:60], group=self.name)
 
     def _serve(self, member: GroupMember, partition: int, epoch: int) -> None:
-        """A member is given a partition; what it says that it still has of it is its own."""
         source = self._source(partition)
         child = member.serve(partition, source, epoch)
         if not member.held.everything and partition not in self._restarted:  # else it may be of before
@@ -909,7 +880,6 @@ class Group:
             self.drop()
 
     def drop(self) -> None:
-        """Remove it, with everything it remembers: it has no members any more."""
         self.is_removed = True
         self._drop(self)
 
@@ -933,7 +903,6 @@ class Group:
             serve()
 
     def _serve_owner(self, member: GroupMember, partition: int, epoch: int) -> bool:
-        """Serve a member that was assigned a partition, if it still has it; there is nothing more to do."""
         is_owner = self.members.get(member.id) is member and self.coordinator.epochs(member.id).get(partition) == epoch
         if is_owner and partition not in member.children:
             self._serve(member, partition, epoch)
@@ -954,7 +923,6 @@ class Group:
         return True
 
     def drained(self, member: GroupMember, child: MemberSubscription) -> None:
-        """A member has nothing left of a partition that was revoked."""
         partition = next((number for number, known in member.children.items() if known is child), None)
         if partition is not None and partition != RETRIES:
             resume, name = partial(self._resume, member, partition, child), f"a rebalance of {self.name}"
@@ -973,7 +941,6 @@ class Group:
             member.leave(partition, "the member did not come back, or did not finish in time", lost=True)
 
     def changed(self) -> None:
-        """Members or owners have changed: store it, and forget a member that was awaited in vain."""
         known = {status.id for status in self.coordinator.members}
         for member in [member for id, member in self.members.items() if id not in known]:
             for partition in list(member.children):
@@ -1033,14 +1000,12 @@ class Group:
             child.member.tell("lease-lost", partition=str(partition), offset=str(offset))
 
     def place_of(self, child: MemberSubscription, message: Message) -> tuple[int, int]:
-        """The partition and the offset of a message that a member has, of the origin of a retry."""
         if isinstance(message, RetryMessage):
             return self.stream.stored.lanes.index(message.origin_lane), message.origin_sequence
         assert isinstance(child.source, GroupPartition)
         return child.source.partition.index, message.sequence
 
     def acknowledged_late(self, child: MemberSubscription, sequence: int) -> bool:
-        """A member acknowledges what it does not have any more; whether that counts."""
         return self.finish_late(child, child.source.find_late(sequence))
 
     def finish_late(self, child: MemberSubscription, found: list[Message]) -> bool:

@@ -67,7 +67,6 @@ def definition_key(number: int) -> str:
 
 
 def members_key(number: int) -> str:
-    """The key of the mark that says which members a group had, and what they had."""
     return f"group/m/{number}"
 
 
@@ -81,6 +80,5 @@ def partition_keys(number: int, partition: int) -> LaneKeys:
 
 
 def dead_letter_of(group: str, partition: int, offset: int, message: Message) -> Message:
-    """A message of the stream as a dead letter of a group: with headers that say where it comes from."""
     added = {"group": group, "partition": str(partition), "offset": str(offset)}
     return Message(message.sequence, with_headers(message.content, added), 0, message.priority)

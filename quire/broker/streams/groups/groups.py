@@ -45,23 +45,6 @@ STEP = 1000
 """How many marks are removed at once."""
 
 
-class GroupRemoval:
-    """One removal. It begins after the open commit, so that it sees all that was written before."""
-
-    def __init__(self, core: Core, number: int, definition: GroupDefinition) -> None:
-        self._core = core
-        self._number = number
-        if definition.retry:
-            core.change_destination(definition.retry, None)
-        core.after_commit(partial(core.steps.add, self._step, f"the removal of the group {definition.name}"))
-
-    def _step(self) -> bool:
-        found = [key for key, _ in self._core.store.marks(prefix_of(self._number), limit=STEP)]
-        for key in found or (members_key(self._number), definition_key(self._number)):
-            self._core.set_mark(key, None)
-        return bool(found)
-
-
 RETRY_KIND = "retry"
 """The kind of the destinations that retries are in."""
 
@@ -112,7 +95,7 @@ class Groups:
             definition = msgspec.msgpack.decode(value, type=GroupDefinition)
             stream = self._streams.streams.get(definition.stream)
             if definition.is_removed or stream is None:
-                GroupRemoval(self._core, number, definition)
+                self._remove(number, definition)
             else:
                 self._load(stream, number, definition, retries.get(definition.retry))
 
@@ -141,7 +124,6 @@ class Groups:
         return group
 
     def _progress(self, number: int, partition: int, gone: AckSet) -> tuple[AckSet, Progress]:
-        """What a group has finished of a partition; of one that was added just before a crash, nothing."""
         keys = partition_keys(number, partition)
         with self._core.store.snapshot() as reader:
             value = reader.mark(keys.progress)
@@ -155,7 +137,6 @@ class Groups:
 
     @property
     def partitions(self) -> int:
-        """How many partitions groups and readers have, each of them counted by itself."""
         return self._core.limits.group_partitions
 
     @property
@@ -205,7 +186,6 @@ class Groups:
         return GroupDefinition(stream.destination.name, name, mode, order, selector, str(start), now)
 
     def create(self, definition: GroupDefinition, begun: Begun, *, retries: bool = True) -> Group:
-        """Make a group, and store it with the open commit; ``retries`` says whether it may have a retry lane."""
         stream = self._streams.streams[definition.stream]
         self._core.limits.check_subscriptions(len(stream.partitions))
         retry = None
@@ -229,7 +209,6 @@ class Groups:
         return msgspec.structs.replace(definition, start=f"clone of {known.name}")
 
     def reader(self, stream: GroupedStream, start: Start, selector: Selector | None) -> Group:
-        """A reader: a group of one member that nothing is stored of."""
         self._core.limits.check_subscriptions(len(stream.partitions))
         number = self._take_number()
         text = None if selector is None else selector.text
@@ -257,12 +236,25 @@ class Groups:
         del stream.groups[group.name]
         removed = msgspec.structs.replace(group.definition, is_removed=True)
         self._core.set_mark(definition_key(group.number), msgspec.msgpack.encode(removed))
-        GroupRemoval(self._core, group.number, removed)
+        self._remove(group.number, removed)
         facts = {"stream": group.stream.destination.name, "group": group.name}
         event("group.removed", f"group {group.name} is removed", logging.INFO, **facts)
 
+    def _remove(self, number: int, definition: GroupDefinition) -> None:
+        """Remove what a group leaves behind, after the open commit, so that all is seen that was written before."""
+        core = self._core
+        if definition.retry:
+            core.change_destination(definition.retry, None)
+        step = partial(self._remove_marks, number)
+        core.after_commit(partial(core.steps.add, step, f"the removal of the group {definition.name}"))
+
+    def _remove_marks(self, number: int) -> bool:
+        found = [key for key, _ in self._core.store.marks(prefix_of(number), limit=STEP)]
+        for key in found or (members_key(number), definition_key(number)):
+            self._core.set_mark(key, None)
+        return bool(found)
+
     def _forget(self, group: Group) -> None:
-        """Nothing of a group is dispatched or written any more."""
         core = self._core
         group.coordinator.close()
         self._core.limits.add_group_partitions(-len(group.partitions))
@@ -465,7 +457,6 @@ def _change_of(part: GroupPartition, after: AckSet) -> PartitionChange:
 
 
 def _retries_of(part: GroupPartition, finished: AckSet) -> int:
-    """How many messages have failed and are to be tried again: in the retry lane, or at their place."""
     waiting = [offset for offset, state in part.came_back().items() if state.failures and offset not in finished]
     return len(waiting) + _relocated(part)
 
@@ -482,6 +473,5 @@ def _clone_of(part: GroupPartition, finished: AckSet) -> PartitionClone:
 
 
 def _count(ack_set: AckSet, last: int) -> int:
-    """How many sequences up to ``last`` are finished."""
     above = [min(end, last) - first + 1 for first, end in ack_set.ranges() if first <= last]
     return min(ack_set.base, last) + sum(above)

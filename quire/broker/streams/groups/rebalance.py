@@ -77,7 +77,6 @@ def assign(
 def _owners(
     strategy: Strategy, partitions: int, members: list[Candidate], previous: Mapping[int, str], rooms: Sequence[str]
 ) -> dict[int, str]:
-    """The one owner of each partition that has one; members come ordered by id."""
     ids = [member.id for member in members]
     match strategy:
         case Strategy.AVERAGELY_BY_CIRCLE:
@@ -345,7 +344,6 @@ class Coordinator:
         self._port.changed()
 
     def leave(self, id: str) -> None:
-        """A member goes for good: its partitions are free at once. Nothing happens if it is not there."""
         member = self._members.pop(id, None)
         if member is None:
             return
@@ -384,7 +382,6 @@ class Coordinator:
         return all((id in ids) == (id in self._holds[partition]) for partition, ids in self._target.items())
 
     def _claim(self, id: str, held: Iterable[int]) -> bool:
-        """Make a member the owner of partitions that it has messages of, where that takes them from no other member."""
         claimed = [partition for partition in sorted(set(held)) if self._is_free_for(id, partition)]
         if claimed:
             self.epoch += 1
@@ -483,7 +480,6 @@ class Coordinator:
             self._settle(partition)
 
     def _previous(self) -> dict[int, str]:
-        """Who has which partition, or is to have it next."""
         previous = {partition: ids[0] for partition, ids in self._target.items() if ids}
         for id, partitions in self._served().items():
             previous |= dict.fromkeys(partitions, id)
@@ -539,11 +535,9 @@ class Coordinator:
     # What others ask.
 
     def owners(self, partition: int) -> tuple[str, ...]:
-        """Who owns a partition, those that are still to drain it among them."""
         return tuple(self._holds[partition])
 
     def epochs(self, id: str) -> dict[int, int]:
-        """The partitions that a member serves, and the epoch it was given each with."""
         return self._served().get(id, {})
 
     def _served(self) -> dict[str, dict[int, int]]:
@@ -580,7 +574,6 @@ class Coordinator:
         ]
 
     def owner(self, id: str) -> str:
-        """The user a member belongs to; empty if it is not there, or came when there were no users."""
         member = self._members.get(id)
         return "" if member is None else member.owner
 

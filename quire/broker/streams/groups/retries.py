@@ -143,7 +143,6 @@ _Named = list[tuple[Message, Origin]]
 
 
 def _that_fit(links: _Named, byte_budget: int) -> _Named:
-    """The first of some links whose bodies fit into a budget; the very first one in any case."""
     for index, (_, origin) in enumerate(links):
         byte_budget -= origin.size + MESSAGE_OVERHEAD
         if index and byte_budget < 0:
@@ -224,7 +223,6 @@ class RetryMarks:
         return f"{self._prefix}{retry.origin_lane}/{retry.origin_sequence:016x}/{retry.sequence:016x}"
 
     def of_message(self, lane: int, sequence: int) -> list[RetryMessage]:
-        """The retries of a message, without their content."""
         prefix = f"{self._prefix}{lane}/{sequence:016x}/"
         return self._read(prefix, prefix, RETRIES_OF_ONE)
 
@@ -234,7 +232,6 @@ class RetryMarks:
         return self._read(prefix, f"{prefix}{start:016x}", limit)
 
     def sequences(self, lane: int) -> Iterator[int]:
-        """The sequences of all retries of a partition's messages; there may be very many."""
         prefix = start = f"{self._prefix}{lane}/"
         while keys := [key for key, _ in self._store.marks(prefix, start, MARKS_AT_ONCE)]:
             yield from [int(key[-16:], 16) for key in keys]
@@ -318,7 +315,6 @@ class RetryLinks:
         return self._records.may_have(lane, sequence)
 
     def drop(self, retry: RetryMessage) -> None:
-        """A retry that never was in the store is done."""
         self.uncommitted.pop((retry.origin_lane, retry.origin_sequence), None)
         self._settled(retry.origin_lane, retry.origin_sequence)
 
@@ -353,18 +349,15 @@ class RetryPurge:
 
     @property
     def last(self) -> int:
-        """The highest sequence of a retry that is to go; 0 if none is."""
         return max(self._last.values(), default=0)
 
     def last_of(self, lane: int) -> int:
-        """Up to which sequence the retries of a partition's messages are to go; 0 if none is."""
         return self._last.get(lane, 0)
 
     def covers(self, retry: RetryMessage) -> bool:
         return retry.sequence <= self.last_of(retry.origin_lane)
 
     def begin(self, lanes: Iterable[int], last: int) -> None:
-        """Remove retries up to ``last``, beginning with the open commit."""
         was_at_work = bool(self._last)
         for lane in lanes:
             self._last[lane], self._next[lane] = last, 0
@@ -379,7 +372,6 @@ class RetryPurge:
         self._core.after_commit(partial(add, self._step, name))
 
     def _step(self) -> bool:
-        """Remove the next retries of a partition; when all of them are gone, it is through."""
         if self._retries.is_deleted:
             return False
         lane, start = next(iter(self._next.items()))
@@ -426,7 +418,6 @@ class RetryLadder:
 
 
 def level_ms(level: int) -> int:
-    """The delay of a level that a consumer asks for by its number, in milliseconds."""
     if not 1 <= level <= len(LEVELS_MS):
         raise InvalidArgument(f"there is no delay level {level}: say 1 to {len(LEVELS_MS)}", argument="delay-level")
     return LEVELS_MS[level - 1]
@@ -550,12 +541,10 @@ class RetryQueue(LaneDispatch):
 
     @property
     def delayed(self) -> int:
-        """How many wait for their time; known while there are consumers."""
         return len(self.lanes[0].delayed)
 
     @property
     def next_due(self) -> int | None:
-        """When the first of these is due, in milliseconds since the epoch; None if there is none."""
         delayed = self.lanes[0].delayed
         return self.core.wall.shown_ms(delayed.earliest) if delayed else None
 
@@ -585,7 +574,6 @@ class RetryQueue(LaneDispatch):
         self.commits.list()
 
     def find(self, lane: int, sequence: int) -> int | None:
-        """The sequence of a message's retry, committed or not yet; None if there is none, or if it is being removed."""
         return max([retry.sequence for retry in self._retries_of(lane, sequence)], default=None)
 
     def pinned(self, lane: int, first: int, last: int, limit: int) -> list[int]:
@@ -594,7 +582,6 @@ class RetryQueue(LaneDispatch):
         return sorted(self.marks.origins(lane, first, last, limit) | pinned)[:limit]
 
     def _retries_of(self, lane: int, sequence: int) -> list[RetryMessage]:
-        """The retries of a message that are not being removed, without their content."""
         found = {retry.sequence: retry for retry in self.marks.of_message(lane, sequence)}
         if uncommitted := self._links.uncommitted.get((lane, sequence)):
             found[uncommitted.sequence] = uncommitted
@@ -607,7 +594,6 @@ class RetryQueue(LaneDispatch):
     # It is cancelled.
 
     def waiting(self, lane: int, sequence: int) -> list[RetryMessage]:
-        """The retries of a message that no member has: ``finish_late`` cancels them."""
         if (
             not self.depth and not self._links.uncommitted
         ):  # so a client that acknowledges everything twice costs no reads
@@ -620,7 +606,6 @@ class RetryQueue(LaneDispatch):
         return lane.reader.load(lane.id, [sequence])
 
     def finish_late(self, found: list[Message]) -> bool:
-        """Cancel retries that no member has: they are gone when the open commit is done. Whether there were any."""
         return any([self._cancel(retry) for retry in retries_of(found)])
 
     def _is_waiting(self, retry: RetryMessage) -> bool:
@@ -668,7 +653,6 @@ class RetryQueue(LaneDispatch):
         return len(found - self.locator.leaving() - self._cancelled.keys())
 
     def take_from(self, consumer: "Subscription", lanes: Collection[int]) -> list[Message]:
-        """Take the retries of some partitions from a member, and remove them with the open commit."""
         held = retries_of(list(consumer.in_flight.values()))
         messages = consumer.take([retry.sequence for retry in held if retry.origin_lane in lanes])
         self.remove_resident(messages)
@@ -683,7 +667,6 @@ class RetryQueue(LaneDispatch):
         self._purge.begin(lanes, self._next_sequence - 1)
 
     def remove_waiting(self, retries: list[RetryMessage]) -> None:
-        """Remove retries, without their content, that no member has."""
         self._take_away({retry.sequence: retry for retry in retries})
 
     # It goes out again, and fails again.
