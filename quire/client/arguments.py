@@ -11,14 +11,12 @@ LONGEST = 1e12
 
 
 def refused(argument: str, value: object, give: str) -> InvalidArgument:
-    """The error for an argument."""
     return InvalidArgument(
         f"{argument} is {str(value)[:100]!r} ({type(value).__name__}): give {give}", argument=argument
     )
 
 
 def check_text(argument: str, value: object) -> None:
-    """See that it is a text, or nothing."""
     if value is not None and not isinstance(value, str):
         raise refused(argument, value, "a text")
 
@@ -30,13 +28,11 @@ def check_plain_function(argument: str, value: object, give: str) -> None:
 
 
 def check_flag(argument: str, value: object) -> None:
-    """See that it is true or false."""
     if not isinstance(value, bool):
         raise refused(argument, value, "True or False")
 
 
 def check_whole(argument: str, value: object, least: int, most: int | None = None) -> None:
-    """See that it is a whole number from the least to the most."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
         raise refused(argument, value, f"a whole number of {least} or more" if most is None else f"{least} to {most}")

@@ -118,13 +118,7 @@ class Unanswered:
         return 0.0
 
     def add(self, command: BaseCommand, limit: float, tracked: bool) -> "asyncio.Future[Response]":
-        """Wait for the answer to a command.
-
-        Args:
-            command: with its number.
-            limit: how long the answer may take, in seconds; 0: without a limit.
-            tracked: whether the replay of the state sends it again.
-        """
+        """Await the answer to a command; limit 0 is none; ``tracked`` if the replay of the state sends it again."""
         answer: asyncio.Future[Response] = self._loop.create_future()
         self._requests[command.command_id] = _Request(command, answer, self._clock.monotonic(), limit, tracked)
         if self._timer is None:
@@ -141,7 +135,6 @@ class Unanswered:
         return (request.command for request in self._requests.values() if not request.tracked)
 
     def fail_all(self, error: QuireError) -> None:
-        """No answer will come."""
         requests, self._requests = self._requests, {}
         for request in requests.values():
             _fail(request, error)
@@ -224,16 +217,11 @@ class ReplayState:
         }  # fmt: skip
 
     def track(self, command: BaseCommand) -> bool:
-        """Note a command that is sent.
-
-        Returns:
-            Whether ``replay`` has it from now on; an answer that it waits for comes then too.
-        """
+        """Note a command that is sent; whether ``replay`` has it now, so that its answer comes then too."""
         tracker = self._trackers.get(type(command))
         return tracker is not None and tracker(command)
 
     def refused(self, command: BaseCommand) -> None:
-        """The broker refused a command: it is not replayed."""
         if isinstance(command, ConsumerInfo) and command.consumer_id is not None:
             self._consumers.pop(command.consumer_id, None)
         elif isinstance(command, ProducerInfo) and command.producer_id is not None:
@@ -242,12 +230,10 @@ class ReplayState:
             self._temporary.pop(command.destination, None)
 
     def ended(self, command: TransactionInfo) -> None:
-        """A commit or rollback was answered."""
         if command.transaction_id is not None:
             self._transactions.pop(command.transaction_id, None)
 
     def connection(self) -> ConnectionInfo:
-        """The first command on a new socket."""
         assert self._connection is not None
         return replace(self._connection, failover_reconnect=True, response_required=True)
 
@@ -269,7 +255,6 @@ class ReplayState:
         return list(found.values())
 
     def resume(self) -> list[ConsumerControl]:
-        """What gives the consumers their prefetch back."""
         return [
             ConsumerControl(destination=info.destination, consumer_id=info.consumer_id, prefetch=info.prefetch_size)
             for info in self._consumers.values()
@@ -471,22 +456,18 @@ class Channel:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a socket at present."""
         return self._link is not None
 
     @property
     def is_ended(self) -> bool:
-        """Whether it was closed, or is lost for good."""
         return self._error is not None
 
     @property
     def is_ready(self) -> bool:
-        """Whether a socket takes more at present."""
         return self._ready.is_set()
 
     @property
     def address(self) -> BrokerAddress | None:
-        """The broker of the present socket."""
         return self._addresses.current
 
     async def open(self, info: ConnectionInfo) -> None:
@@ -585,7 +566,6 @@ class Channel:
         self._said = last.exception if isinstance(last, ExceptionResponse | ConnectionErrorCommand) else None
 
     def lost(self, link: Link, error: QuireError) -> None:
-        """Of the link: the socket is closed."""
         if link is self._replaying:
             self._replaying = None
             self._fail_introduction(error)
@@ -594,7 +574,6 @@ class Channel:
             self._interrupted(self._explained(error))
 
     def writable(self, link: Link, is_writable: bool) -> None:
-        """Of the link: the socket takes more, or not."""
         if link is self._link:
             self._ready.set() if is_writable else self._ready.clear()
 

@@ -86,11 +86,9 @@ class Link(asyncio.Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the format is agreed, and the socket is not lost."""
         return self._is_owned
 
     def give_to(self, owner: LinkOwner) -> None:
-        """Tell another owner from now on what comes."""
         self._owner = owner
 
     def write(self, command: BaseCommand) -> None:
@@ -100,7 +98,6 @@ class Link(asyncio.Protocol):
         self._out.append(self._encoder.encode(command))
 
     def close(self) -> None:
-        """Send what was written, and close."""
         self._is_owned = False
         self._stop_beats()
         if self._transport is not None:
@@ -108,7 +105,6 @@ class Link(asyncio.Protocol):
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once."""
         self._is_owned = False
         self._agreed.cancel()
         self._stop_beats()
@@ -120,13 +116,11 @@ class Link(asyncio.Protocol):
         await asyncio.shield(self._closed)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """asyncio: the socket is connected."""
         self._transport = cast(asyncio.Transport, transport)
         self._out.append(self._encoder.encode(info_of(self._offered, provider_name="Quire")))
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """asyncio: bytes came."""
         self._silent_checks = 0
         try:
             self._decoder.receive(data)
@@ -141,19 +135,16 @@ class Link(asyncio.Protocol):
             self._fail(wrong_protocol(self._place, spoken) if spoken else error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """asyncio: the socket is closed."""
         reason = "the broker closed it" if exc is None else str(exc)
         self._fail(BrokerUnreachable(f"the connection to the broker is lost: {reason}"))
         if not self._closed.done():
             self._closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """asyncio: the socket's buffer is full."""
         if self._is_owned:
             self._owner.writable(self, False)
 
     def resume_writing(self) -> None:
-        """asyncio: the socket's buffer has room again."""
         if self._is_owned:
             self._owner.writable(self, True)
 
@@ -207,13 +198,7 @@ class Link(asyncio.Protocol):
 
 
 async def open_link(owner: LinkOwner, address: BrokerAddress, tls: ssl.SSLContext | None, clock: Clock) -> Link:
-    """Connect to a broker and agree on the format.
-
-    Args:
-        owner: gets what is received.
-        address: the broker.
-        tls: for ``ssl://`` addresses; None: as the environment says (``quire.client.remote``).
-        clock: for heart-beats.
+    """Connect to a broker and agree on the format; without ``tls`` as the environment says (``quire.client.remote``).
 
     Raises:
         BrokerUnreachable: no broker answers there in time.
@@ -297,12 +282,7 @@ def _offered(address: BrokerAddress) -> WireFormat:
 
 
 class BackupLinks:
-    """Keeps a few links open; it owns them until one is taken.
-
-    Args:
-        size: how many.
-        open_link: opens a link that this owns.
-    """
+    """Keeps ``size`` links open; it owns them until one is taken."""
 
     def __init__(self, size: int, open_link: "Callable[[BackupLinks, BrokerAddress], Awaitable[Link]]") -> None:
         self._size = size
@@ -310,12 +290,7 @@ class BackupLinks:
         self._links: dict[Link, BrokerAddress] = {}
 
     async def fill(self, addresses: Callable[[], Iterable[BrokerAddress]], pause: float) -> None:
-        """Open links to brokers that have none, again and again; runs until it is cancelled.
-
-        Args:
-            addresses: the brokers that may have one.
-            pause: between two looks, in seconds.
-        """
+        """Open links to brokers that have none, again and again, ``pause`` seconds apart, until it is cancelled."""
         while True:
             used = {str(address) for address in self._links.values()}
             for address in addresses():
@@ -342,7 +317,6 @@ class BackupLinks:
                 link.write(KeepAliveInfo())
 
     def lost(self, link: Link, error: QuireError) -> None:
-        """Of the link: the socket is closed."""
         self._links.pop(link, None)
 
     def writable(self, link: Link, is_writable: bool) -> None:

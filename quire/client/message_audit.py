@@ -120,7 +120,6 @@ class _Producers:
         return window
 
     def highest(self) -> int:
-        """The highest sequence ever received of any producer."""
         return max(self.forgotten, *[window.highest for window in self.windows.values()])
 
 
@@ -157,7 +156,6 @@ class _Window:
         return Verdict.NEW if sequence > self._forgotten else Verdict.UNKNOWN
 
     def has(self, sequence: int) -> bool:
-        """Whether a sequence's bit is set."""
         return 0 <= (offset := sequence - self._base) < self._size and bool(self._bits >> offset & 1)
 
 
@@ -165,14 +163,6 @@ class ConnectionAudit:
     """Knows which messages the application has finished: by queue, and by consumer for topics.
 
     A message that it has forgotten is no duplicate: only what it has certainly seen is one.
-
-    Args:
-        depth: of how many messages of a producer it knows.
-        producers: of how many producers of a destination.
-        enabled: False if nothing is to be a duplicate.
-
-    Attributes:
-        suppressed: how many duplicates there were.
     """
 
     def __init__(self, depth: int, producers: int, enabled: bool = True) -> None:
@@ -181,12 +171,7 @@ class ConnectionAudit:
         self.suppressed = 0
 
     def finished(self, place: str, message: Message) -> None:
-        """The application has finished a message.
-
-        Args:
-            place: the queue, or the consumer of a topic.
-            message: the message.
-        """
+        """The application has finished a message of a queue, or of the consumer of a topic (``place``)."""
         if self._audit is not None and (known := _known(message)) is not None:
             self._audit.record(place, *known)
 

@@ -13,16 +13,7 @@ from quire.errors import InvalidArgument, QuireError
 
 
 def remote_error(code: str, text: str, data: dict[str, Any]) -> QuireError:
-    """The error for a code the broker sent.
-
-    Args:
-        code: the stable code.
-        text: what went wrong, as the broker said it.
-        data: what it went wrong with.
-
-    Returns:
-        An error of the type with that code; a plain ``QuireError`` for a code only a newer broker knows.
-    """
+    """The error for a code the broker sent; a plain ``QuireError`` for a code only a newer broker knows."""
     for error_class in error_classes():
         if error_class.code == code:
             return error_class(text, **data)
@@ -30,7 +21,6 @@ def remote_error(code: str, text: str, data: dict[str, Any]) -> QuireError:
 
 
 def error_classes() -> list[type[QuireError]]:
-    """Every type of error, a parent before its children."""
     found = [QuireError]
     for error_class in found:
         found += error_class.__subclasses__()
@@ -45,11 +35,7 @@ CERTIFICATE = "QUIRE_TLS_CERTIFICATE"
 
 
 def client_context() -> ssl.SSLContext:
-    """What a client connects with: TLS 1.2 or newer; the name of the broker must be in its certificate.
-
-    Raises:
-        InvalidArgument: a file that the environment names cannot be used.
-    """
+    """What a client connects with: TLS 1.2 or newer; the name of the broker must be in its certificate."""
     ca, certificate = os.environ.get(CA), os.environ.get(CERTIFICATE)
     try:
         context = ssl.create_default_context(cafile=ca or None)

@@ -33,11 +33,7 @@ class AckMode(IntEnum):
 
 
 def ack_mode(value: object) -> AckMode:
-    """The mode that an application gave: one of ``AckMode``, or its number in JMS.
-
-    Raises:
-        InvalidArgument: it is none of them.
-    """
+    """The mode that an application gave: one of ``AckMode``, or its number in JMS."""
     if isinstance(value, int) and not isinstance(value, bool) and value in set(AckMode):
         return AckMode(value)
     raise refused("ack", value, ", ".join([f"AckMode.{mode.name}" for mode in AckMode]))
@@ -48,7 +44,6 @@ PROVIDER = "Quire"
 
 
 def _tracing() -> ModuleType:
-    """The module that is there with the extra ``otel``."""
     try:
         return import_module("quire.client.tracing")
     except ImportError as error:
@@ -57,19 +52,9 @@ def _tracing() -> ModuleType:
 
 
 class SessionCore:
-    """The shared parts of a session.
-
-    Args:
-        session_id: the session.
-        mode: when messages are acknowledged.
-        channel: the connection's.
-        audit: the connection's.
-        options: the connection's.
-        clock: for expirations and limits.
-        transaction: the session's.
+    """The shared parts of a session; channel, audit and options are the connection's.
 
     Attributes:
-        is_closed: whether the session was closed.
         tracing: what continues traces over messages; None if the options do not ask for it.
         last_delivered: the broker's sequence of the last message that a closed consumer delivered.
         error: why the connection was lost; None while it is not.
@@ -114,7 +99,6 @@ class SessionCore:
             await self.channel.request(ack)
 
     def check_open(self) -> None:
-        """Raise the error of a session that is closed, or of a lost connection."""
         if self.error is not None:
             raise self.error
         if self.is_closed:
