@@ -10,7 +10,6 @@ By policy, messages without a time to live get one, and none is longer than the 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from quire.broker.core.core import Core, Target
 from quire.broker.dead_letter import ORIGIN
@@ -53,68 +52,46 @@ class FanOut(ABC):
 
 
 class CompositeTarget(FanOut):
-    """A composite destination that a client wrote; it is a header of each copy (``origin``), as in ActiveMQ."""
-
-    def __init__(self, targets: "Sequence[Target]", origin: str) -> None:
-        self._targets = targets
-        self._origin = {ORIGIN: origin}
-
-    def targets(self) -> "Sequence[Target]":
-        return self._targets
-
-    def copies(
-        self, content: bytes, expiration: int, priority: int, persistent: bool
-    ) -> "Iterator[tuple[Target, bytes]]":
-        copy = with_headers(content, self._origin)
-        return ((target, copy) for target in self._targets)
-
-
-class ForwardTarget(NamedTuple):
-    """One place to which a configured composite forwards, and which messages go there; None for all."""
-
-    target: "Target"
-    selector: Selector | None
-
-
-class ForwardingTarget(FanOut):
-    """A composite destination of the settings (``[[composites]]``). What it forwards says where it was sent to.
+    """A composite destination that a client wrote, ``/queue/a,/topic/b``, or one of the settings (``[[composites]]``).
 
     Args:
         own: the destination itself; None if it only forwards.
+        forwards: where a copy goes, and of which messages; None for all.
+        origin: what the messages were sent to: a header of each copy, as in ActiveMQ.
     """
 
-    def __init__(self, own: "Target | None", forwards: Sequence[ForwardTarget], origin: str) -> None:
+    def __init__(self, own: Target | None, forwards: Sequence[tuple[Target, Selector | None]], origin: str) -> None:
         self._own = own
         self._forwards = forwards
+        self._selects = any([selector is not None for _, selector in forwards])
         self._origin = {ORIGIN: origin}
 
-    def targets(self) -> "Sequence[Target]":
+    def targets(self) -> Sequence[Target]:
         own = [self._own] if self._own is not None else []
-        return [*own, *[forward.target for forward in self._forwards]]
+        return [*own, *[target for target, _ in self._forwards]]
 
     def copies(
         self, content: bytes, expiration: int, priority: int, persistent: bool
-    ) -> "Iterator[tuple[Target, bytes]]":
+    ) -> Iterator[tuple[Target, bytes]]:
         if self._own is not None:
             yield self._own, content
-        message = Message(0, content, expiration, priority, persistent)
-        matching = [target for target, selector in self._forwards if selector is None or selector.matches(message)]
+        matching = [target for target, _ in self._forwards]
+        if self._selects:
+            message = Message(0, content, expiration, priority, persistent)
+            matching = [target for target, selector in self._forwards if selector is None or selector.matches(message)]
         if matching:
             copy = with_headers(content, self._origin)
             for target in matching:
                 yield target, copy
 
 
-class VirtualTopics:
+class VirtualTopics(VirtualNames):
     """Which topics are virtual, and which queues they feed (section ``virtual`` of the settings)."""
 
     def __init__(self, settings: VirtualSettings, destinations: Destinations) -> None:
         self._destinations = destinations
-        self._names = VirtualNames(settings)
+        super().__init__(settings)
         self._queues: dict[str, dict[str, None]] | None = None
-
-    def is_virtual(self, topic: str) -> bool:
-        return self._names.is_virtual(topic)
 
     def queues(self, topic: str) -> list[Destination]:
         if self._queues is None:
@@ -130,7 +107,7 @@ class VirtualTopics:
     def _note(self, destination: Destination) -> None:
         if self._queues is None or destination.kind is not DestinationKind.QUEUE:
             return
-        if (topic := self._names.topic_of(destination.name)) is not None:
+        if (topic := self.topic_of(destination.name)) is not None:
             self._queues.setdefault(topic, {})[destination.name] = None
 
 
@@ -281,7 +258,9 @@ class Routing:
             if address.scope is Scope.COMMON:
                 checked(address.kind, address.name)
         targets = [self._target_at(address) for address in addresses]
-        return targets[0] if len(targets) == 1 else CompositeTarget(targets, destination)
+        if len(targets) == 1:
+            return targets[0]
+        return CompositeTarget(None, [(target, None) for target in targets], destination)
 
     def target_of(self, destination: str, content: bytes) -> Target:
         """Where a message goes, by what its own headers say too: the schedule comes first, groups are made known."""
@@ -346,9 +325,9 @@ class Routing:
         forwards = []
         for forward in composite.forward_to:
             target = self._target(_destination_of(forward), (*above, destination))
-            forwards.append(ForwardTarget(target, _selector_of(forward)))
+            forwards.append((target, _selector_of(forward)))
         own = None if composite.forward_only else self._plain(destination, above)
-        return ForwardingTarget(own, forwards, f"/{destination.kind}/{destination.name}")
+        return CompositeTarget(own, forwards, f"/{destination.kind}/{destination.name}")
 
 
 def _destination_of(forward: Forward) -> Destination:

@@ -418,22 +418,19 @@ class Leases:
         tick += tick * TICK < deadline  # the quotient was rounded down
         if consumer.looked_at <= tick:
             return
-        self._forget(consumer)
+        self.forget(consumer)
         consumer.looked_at = tick
         self._ticks.setdefault(tick, {})[consumer] = None
         if tick < self._next:
             self._plan(tick)
 
     def forget(self, consumer: "MemberSubscription") -> None:
-        self._forget(consumer)
-        consumer.looked_at = NEVER
-
-    def _forget(self, consumer: "MemberSubscription") -> None:
-        planned = self._ticks.get(int(consumer.looked_at)) if consumer.looked_at < NEVER else None
+        planned = self._ticks.get(consumer.looked_at)
         if planned is not None:
             planned.pop(consumer, None)
             if not planned:
-                del self._ticks[int(consumer.looked_at)]
+                del self._ticks[consumer.looked_at]
+        consumer.looked_at = NEVER
 
     def _plan(self, tick: int) -> None:
         if self._timer is not None:
@@ -738,6 +735,7 @@ class Group:
         self.core = stream.core
         self.number = number
         self.definition = definition
+        self.name = definition.name
         self.is_stored = is_stored
         self.selector = None if definition.selector is None else selector(definition.selector)
         self.policy = own_policy(stream.policy, definition, is_stored=is_stored)
@@ -766,10 +764,6 @@ class Group:
     def is_unstored(self) -> bool:
         """Whether its first commit is not done yet: a crash forgets it. A reader is never stored, and not meant."""
         return self._is_new and not self.partitions[0].has_been_stored
-
-    @property
-    def name(self) -> str:
-        return self.definition.name
 
     def policy_changed(self) -> None:
         self.policy = own_policy(self.stream.policy, self.definition, is_stored=self.is_stored)
@@ -834,7 +828,8 @@ class Group:
             raise AccessRefused(text, member=member[:60], group=self.name)
 
     def _serve(self, member: GroupMember, partition: int, epoch: int) -> None:
-        source = self._source(partition)
+        source = self.retries if partition == RETRIES else self.partitions[partition]
+        assert source is not None
         child = member.serve(partition, source, epoch)
         if not member.held.everything and partition not in self._restarted:  # else it may be of before
             member.hold(child, source.hold(child, member.held.offsets(partition)))
@@ -882,12 +877,6 @@ class Group:
     def drop(self) -> None:
         self.is_removed = True
         self._drop(self)
-
-    def _source(self, partition: int) -> GroupPartition | RetryQueue:
-        if partition == RETRIES:
-            assert self.retries is not None
-            return self.retries
-        return self.partitions[partition]
 
     # What the coordinator wants (``AssignmentPort``).
 
