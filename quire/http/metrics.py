@@ -406,7 +406,7 @@ def _held(value: Callable[[list[float]], float]) -> Callable[[Broker], Samples]:
 
 
 def _undecided(broker: Broker) -> list[float]:
-    return [entry.age for entry in broker.xa.prepared() if not entry.outcome]
+    return [entry.age_seconds for entry in broker.xa.prepared() if not entry.outcome]
 
 
 _SECURITY: list[Family[Security]] = [

@@ -15,7 +15,7 @@ class XaManagement:
     def prepared(self) -> Table[Prepared]:
         """The prepared transactions, the oldest first."""
         return Table(
-            lambda: [Prepared(str(entry.xid), *entry[1:]) for entry in self._registry.prepared()],
+            self._registry.prepared,
             lambda entry: entry.xid,
             Reader(Prepared).columns,
             {"undecided": lambda entry: not entry.outcome},

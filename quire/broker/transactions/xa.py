@@ -7,7 +7,7 @@ sequences of those it has acknowledged. Of what is not persistent, a crash leave
 
 import logging
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import Self
 
 import msgspec
 
@@ -38,6 +38,7 @@ from quire.errors import (
 )
 from quire.logs import event
 from quire.message import MAX_VALUE, Message
+from quire.resources import Prepared
 from quire.store.base import walk_marks
 
 ROLLED_BACK = "its prepared transaction was rolled back"
@@ -436,26 +437,6 @@ PREFIX = "xa/"
 """What the keys of their marks begin with."""
 
 
-class PreparedEntry(NamedTuple):
-    """What an operator is told of a prepared transaction.
-
-    Attributes:
-        state: ``prepared``, ``committing``, ``rolling back``, or ``decided`` by an operator and not forgotten.
-        outcome: of a decided one ``commit`` or ``rollback``; otherwise empty.
-        age: seconds since it was prepared.
-        acknowledgements: how many messages it has acknowledged. They are hidden until it is decided.
-        bytes: the sizes of the messages that it sends.
-    """
-
-    xid: Xid
-    state: str
-    outcome: str
-    age: float
-    messages: int
-    acknowledgements: int
-    bytes: int
-
-
 _Changes = list[tuple[XaBranch, XaState]]
 
 
@@ -560,17 +541,17 @@ class XaRegistry(MarksOwner[_Changes]):
 
     # An operator.
 
-    def prepared(self) -> list[PreparedEntry]:
+    def prepared(self) -> list[Prepared]:
         now = self._core.clock.now_ms()
+        found = [(branch, branch.prepared) for branch in self._branches.values() if branch.is_prepared]
         entries = [
-            PreparedEntry(
-                branch.xid, str(branch.state), branch.prepared.outcome,
-                max(now - branch.prepared.prepared_at, 0) / 1000, branch.prepared.messages,
-                branch.prepared.acknowledgements, branch.prepared.bytes,
+            Prepared(
+                str(branch.xid), str(branch.state), known.outcome, max(now - known.prepared_at, 0) / 1000,
+                known.messages, known.acknowledgements, known.bytes,
             )
-            for branch in self._branches.values() if branch.is_prepared
+            for branch, known in found
         ]  # fmt: skip
-        return sorted(entries, key=lambda entry: (-entry.age, str(entry.xid)))
+        return sorted(entries, key=lambda entry: (-entry.age_seconds, entry.xid))
 
     def commit(self, xid: Xid) -> None:
         """Commit a prepared transaction in place of its transaction manager: a heuristic outcome."""

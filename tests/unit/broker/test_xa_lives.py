@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from quire.broker.transactions.xa import XaBranch
 from quire.errors import HeuristicOutcome, TransactionTimedOut, UnknownXid, WrongTransactionState
+from quire.resources import Prepared
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.core_consumer import CoreConsumer
 from tests.unit.broker.harness import consumer, filled, numbers
@@ -119,8 +121,10 @@ def test_what_is_prepared_is_listed_the_oldest_first() -> None:
     stepped.advance(1)
     start(stepped, branch=b"3")
     first, last = stepped.broker.xa.prepared()
-    assert first._replace(age=round(first.age, 3)) == (XID, "prepared", "", 6.0, 1, 2, size)
-    assert (last.xid, last.age, last.messages, last.acknowledgements) == (xid(b"2"), 1.0, 1, 0)
+    assert replace(first, age_seconds=round(first.age_seconds, 3)) == Prepared(
+        str(XID), "prepared", "", 6.0, 1, 2, size
+    )
+    assert (last.xid, last.age_seconds, last.messages, last.acknowledgements) == (str(xid(b"2")), 1.0, 1, 0)
 
 
 @pytest.mark.parametrize("outcome", ["commit", "rollback"])
