@@ -44,7 +44,6 @@ class Advisories:
         self._patterns[pattern] = self._patterns.get(pattern, 0) + 1
 
     def unwatch(self, pattern: Pattern) -> None:
-        """A wildcard subscription goes."""
         self._patterns[pattern] -= 1
         if not self._patterns[pattern]:
             del self._patterns[pattern]
@@ -52,12 +51,10 @@ class Advisories:
     # Connections, destinations, consumers, producers.
 
     def connection_started(self, session: "Session", client_id: str | None) -> None:
-        """A client has connected."""
         self._connections[session] = client_id
         self._connection("started", session, client_id)
 
     def connection_stopped(self, session: "Session", client_id: str | None) -> None:
-        """A client that had connected is gone."""
         self._connections.pop(session, None)
         self._connection("stopped", session, client_id)
 
@@ -75,11 +72,9 @@ class Advisories:
         return self._content({}, {"event": event, "connection": session.name, "clientId": client_id})
 
     def destination_created(self, destination: Destination, *, temporary: bool = False) -> None:
-        """A queue or a topic was made."""
         self._destination("created", destination, temporary)
 
     def destination_deleted(self, destination: Destination, *, temporary: bool = False) -> None:
-        """A queue or a topic was deleted."""
         self._destination("deleted", destination, temporary)
 
     def _destination(self, event: str, destination: Destination, temporary: bool) -> None:
@@ -88,11 +83,9 @@ class Advisories:
             self._send_content(name, self.destination_content(event, destination))
 
     def destination_content(self, event: str, destination: Destination) -> bytes:
-        """The advisory of a destination."""
         return self._content({}, {"event": event, "destination": str(destination)})
 
     def consumer_started(self, subscription: "Subscription", consumers: int) -> None:
-        """A consumer came."""
         self._consumer("started", subscription, consumers)
 
     def consumer_stopped(self, subscription: "Subscription", consumers: int) -> None:
@@ -104,19 +97,16 @@ class Advisories:
             self._send_content(name, self.consumer_content(event, subscription, consumers))
 
     def consumer_content(self, event: str, subscription: "Subscription", consumers: int) -> bytes:
-        """The advisory of a consumer."""
         selector = None if subscription.selector is None else subscription.selector.text
         details = {"prefetch": subscription.prefetch, "priority": subscription.priority, "selector": selector}
         body = {"event": event, **_of(subscription), **details, "exclusive": subscription.exclusive}
         return self._content({"consumerCount": consumers, "consumerId": _id(subscription)}, body)
 
     def producer_started(self, session: "Session", id: str, destination: Destination) -> None:
-        """A producer that says where it sends came."""
         self._producers.setdefault(destination, {})[session, id] = None
         self._producer("started", session, id, destination)
 
     def producer_stopped(self, session: "Session", id: str, destination: Destination) -> None:
-        """A producer went."""
         there = self._producers[destination]
         del there[session, id]
         self._producer("stopped", session, id, destination)
@@ -146,11 +136,6 @@ class Advisories:
             self._send(name, {"consumerId": _id(subscription)}, _of(subscription))
 
     def full(self, destination: Destination, policy: Policy, usage: str, used: int) -> None:
-        """A limit is reached (policy ``advisory_when_full``).
-
-        Args:
-            used: how many bytes are in use.
-        """
         if policy.advisory_when_full and (name := self._name("FULL", destination)):
             headers: dict[str, object] = {"usageName": usage, "usageCount": used}
             self._send(name, headers, {"destination": str(destination), "usage": usage, "used": used})
@@ -233,16 +218,13 @@ class Advisories:
 
 
 def is_advisory(destination: Destination) -> bool:
-    """Whether it is an advisory topic."""
     return destination.kind is DestinationKind.TOPIC and destination.name.startswith(PREFIX)
 
 
 def _id(subscription: "Subscription") -> str:
-    """What tells a consumer from all others: its connection and its id."""
     return f"{subscription.session.name}:{subscription.id}"
 
 
 def _of(subscription: "Subscription") -> dict[str, object]:
-    """Which consumer it is."""
     destination = str(subscription.source.destination)
     return {"connection": subscription.session.name, "subscription": subscription.id, "destination": destination}

@@ -33,14 +33,7 @@ class ExpiredEntries:
         self._head_read_at = 0.0
 
     def sweep(self, now_ms: int) -> Iterator[list[Expiration]]:
-        """Read what has expired and was not read by the last sweep; from the head, if that did not ``end``.
-
-        Args:
-            now_ms: the time, in milliseconds since the epoch.
-
-        Raises:
-            StoreError: the index cannot be read.
-        """
+        """Read what has expired and was not read by the last sweep; from the head, if that did not ``end``."""
         now = self._clock.monotonic()
         if not self._has_ended or now >= self._head_read_at + self.stayed / STAY:
             self._swept, self.stayed, self._head_read_at = FIRST_EXPIRATION, 0, now

@@ -12,15 +12,15 @@ from quire.broker.core.core import Core
 from quire.broker.dead_letter import needs_expired, send_dead_letters
 from quire.broker.destinations import Destinations
 from quire.broker.expired_entries import ExpiredEntries
-from quire.broker.queues.lane import found_links
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.routing.temporary import Temporaries
 from quire.broker.topics.topic import Topic
+from quire.cursors.lane import found_links
 from quire.errors import StoreCorrupt, StoreError
 from quire.message import Message
 
 if TYPE_CHECKING:
-    from quire.broker.queues.lane import QueueLane
+    from quire.cursors.lane import QueueLane
 
 
 RUN = 500
@@ -48,7 +48,6 @@ class Cost(NamedTuple):
     Attributes:
         messages: how many messages it was about; more if it was dearer.
         bytes: how many bytes of messages were read, or written as dead letters.
-        stayed: how many of the messages had to stay.
     """
 
     messages: int
@@ -70,14 +69,8 @@ class ExpiredMessages:
     def remove(self, lane: int, sequences: list[int], *, persistent: bool) -> Iterator[Cost]:
         """Remove records of a lane that have expired, but for those in flight.
 
-        Args:
-            persistent: whether they are in the store; otherwise they are in the spool.
-
         Yields:
             After each removal, what it has cost.
-
-        Raises:
-            StoreError: records cannot be read. What was yielded before is done.
         """
         lane = lane if persistent else self._core.spool.lane_of(lane)
         for start in range(0, len(sequences), RUN):
@@ -91,7 +84,6 @@ class ExpiredMessages:
                 yield Cost(0, 0, len(run))
 
     def _look_up(self) -> None:
-        """See whose lanes there are."""
         destinations = self._destinations
         if self._version != destinations.version:
             self._version = destinations.version
@@ -113,7 +105,7 @@ class ExpiredMessages:
         self, queue: LaneDispatch, lane: "QueueLane", run: list[int], persistent: bool
     ) -> Iterator[Cost]:
         source = self._core.store if persistent else self._core.spool
-        free = queue.locator.free_of(run)
+        free = queue.free_of(run)
         entries = [
             _shell(link.sequence, link.size, lane.priority, persistent=persistent)
             for link in found_links(source, lane.id, free)
@@ -131,9 +123,9 @@ class ExpiredMessages:
 
     def _dead_letter(self, queue: LaneDispatch, messages: list[Message]) -> None:
         """Remove messages that are not in flight."""
-        taken = set(queue.withdrawal.take_out([message.sequence for message in messages]))
+        taken = set(queue.take_out([message.sequence for message in messages]))
         messages = [message for message in messages if message.sequence in taken]
-        queue.withdrawal.removed(messages)
+        queue.remove_taken_out(messages)
         send_dead_letters(self._core, queue, messages, "expired", CAUSE)
 
     def _load(self, lane: int, sequences: list[int], *, persistent: bool) -> list[Message]:
@@ -184,7 +176,6 @@ class ExpiredMessages:
 
 
 def _shell(sequence: int, size: int, priority: int, *, persistent: bool) -> Message:
-    """A message without its content."""
     message = Message(sequence, b"", priority=priority, persistent=persistent)
     message.size, message.stored = size, True
     return message
@@ -233,7 +224,6 @@ class Expiry:
         self._is_sweeping = False
 
     def start(self) -> None:
-        """Sweep from now on."""
         self._core.scheduler.call_later(self._core.settings.broker.expiry_interval, self._begin)
 
     def _begin(self) -> None:

@@ -39,12 +39,7 @@ class _Known:
 
 
 class ProducerIds:
-    """All producers that a broker knows.
-
-    Attributes:
-        limit: how many may be known.
-        forgotten: how many were forgotten since the start, for their number or their age.
-    """
+    """All producers that a broker knows."""
 
     def __init__(self, core: Core) -> None:
         self.limit = core.settings.producer.id_cache_size
@@ -124,7 +119,6 @@ class ProducerIds:
     # Look, and forget.
 
     def ids(self) -> list[str]:
-        """The ids of all producers, in order."""
         return sorted(self._known)
 
     def last_sent(self, id: str) -> int:
@@ -133,15 +127,9 @@ class ProducerIds:
         return 0 if known is None else known.last_sent
 
     def status(self, id: str) -> ProducerStatus:
-        """What is known of a producer."""
         return ProducerStatus(id, self.sequence(id), self.last_sent(id))
 
     def forget(self, id: str) -> None:
-        """Forget a producer: what it repeats from now on is new.
-
-        Raises:
-            UnknownProducer: there is none of that id.
-        """
         if id not in self._known:
             raise UnknownProducer(f"the producer {id[:60]!r} has not sent numbered messages", producer=id[:60])
         self._drop(id)
@@ -162,7 +150,6 @@ class ProducerIds:
             self._core.steps.add(self._forget_step, "the removal of silent producers")
 
     def _forget_step(self) -> bool:
-        """Forget the next so many; whether there are more."""
         for _ in range(STEP):
             if not self._has_to_forget:
                 return False

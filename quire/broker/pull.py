@@ -13,13 +13,6 @@ may need one that settles what others gave back, and then one that stores the di
 
 
 class Puller(Protocol):
-    """A consumer that asks for messages: a ``Subscription``, or one with several parts.
-
-    Attributes:
-        prefetch: 0.
-        pulled: how many messages it may still be given of those it asked for.
-    """
-
     prefetch: int
     pulled: int
 
@@ -27,11 +20,9 @@ class Puller(Protocol):
         """It may be given so many messages more."""
 
     @property
-    def id(self) -> str:
-        """Its name."""
+    def id(self) -> str: ...
 
-    def wake(self) -> None:
-        """It may be given messages at the end of this turn."""
+    def wake(self) -> None: ...
 
     def look(self) -> None:
         """Be given now what there is."""
@@ -79,7 +70,6 @@ class Pull:
             self._timer.cancel()
 
     def came(self) -> None:
-        """Messages came: it is over if they were the last."""
         if self._puller.pulled <= 0:
             self._tell()
 
@@ -108,7 +98,6 @@ class Pull:
         self._tell()
 
     def _tell(self) -> None:
-        """It is over: say so."""
         ended, left = self._ended, self._puller.pulled
         if ended is not None:
             self.cancel()

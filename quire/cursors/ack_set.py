@@ -120,7 +120,6 @@ class AckSet:
         self._replace(index, start, end, firsts, lasts)
 
     def merge(self, other: "AckSet") -> None:
-        """Finish everything that another set has finished."""
         if other.base:
             self.add_range(1, other.base)
         for first, last in other.ranges():

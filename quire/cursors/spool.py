@@ -55,7 +55,6 @@ class Spool:
         self._apply(part, batch)
 
     def remove(self, lane: int, sequences: list[int]) -> None:
-        """Remove messages."""
         for part in self._parts(lane):
             batch = WriteBatch()
             batch.lane(part).removals.extend(sequences)
@@ -95,11 +94,9 @@ class Spool:
         return self._store.expired(now_ms, limit, after) if self.used else []
 
     def lane_of(self, part: int) -> int:
-        """The lane that a part belongs to."""
         return part & ~EARLIER
 
     def close(self) -> None:
-        """Close the store underneath."""
         self._store.close()
 
     def _make_new(self) -> None:

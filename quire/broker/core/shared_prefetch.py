@@ -10,13 +10,9 @@ from quire.message import Message
 
 
 class Whole(Protocol):
-    """What a child is a part of."""
+    def credit(self, child: Subscription) -> int: ...
 
-    def credit(self, child: Subscription) -> int:
-        """How many messages a child may be given now."""
-
-    def waits(self, child: Subscription) -> bool:
-        """Whether a child is served as soon as there is credit."""
+    def waits(self, child: Subscription) -> bool: ...
 
     def given(self, child: Subscription, messages: list[Message]) -> None:
         """A child was given messages that it has to acknowledge."""
@@ -24,22 +20,16 @@ class Whole(Protocol):
     def settled(self, child: Subscription, messages: list[Message]) -> None:
         """Messages of a child are settled."""
 
-    def extended(self, child: Subscription) -> None:
-        """The number of a child's messages has changed that take no credit."""
+    def extended(self, child: Subscription) -> None: ...
 
     def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
         """What was given out up to and including a message, in that order, by child."""
 
-    def leave_now(self, child: Subscription) -> None:
-        """A child that is to go does so now."""
+    def leave_now(self, child: Subscription) -> None: ...
 
 
 class ChildSubscription(Subscription):
-    """One source's part of a subscription to several. Its credit is that of the whole.
-
-    Attributes:
-        parent: the whole; set before the child is given anything.
-    """
+    """One source's part of a subscription to several. Its credit is that of the whole."""
 
     __slots__ = ("parent",)
 
@@ -47,31 +37,25 @@ class ChildSubscription(Subscription):
 
     @property
     def credit(self) -> int:
-        """How many messages it may be given now."""
         return self.parent.credit(self)
 
     @property
     def waits_for_credit(self) -> bool:
-        """Whether its source is served as soon as there is credit, without being woken."""
         return self.parent.waits(self)
 
     def leave_now(self) -> None:
-        """If it is about to leave its source, it does so now."""
         self.parent.leave_now(self)
 
     def take(self, sequences: list[int]) -> list[Message]:
-        """Take settled messages out of the in-flight table."""
         messages = super().take(sequences)
         self.parent.settled(self, messages)
         return messages
 
     def extend(self, sequences: Iterable[int]) -> None:
-        """Messages take no credit for now."""
         super().extend(sequences)
         self.parent.extended(self)
 
     def unextend(self, sequences: Iterable[int]) -> None:
-        """Messages take credit again."""
         super().unextend(sequences)
         self.parent.extended(self)
 
@@ -81,9 +65,6 @@ class SharedPrefetch:
 
     A child that finds no credit waits. When there is some again, children get it in the order they have waited: what is
     done for an acknowledgement does not grow with their number.
-
-    Attributes:
-        pulled: how many messages they may still be given of those that were asked for, if the prefetch is 0.
     """
 
     def __init__(self, core: Core, prefetch: int) -> None:
@@ -103,7 +84,6 @@ class SharedPrefetch:
         return credit
 
     def waits(self, child: Subscription) -> bool:
-        """Whether a child waits for credit."""
         return child in self._waiting
 
     @property
@@ -114,11 +94,9 @@ class SharedPrefetch:
 
     @property
     def given_out(self) -> Mapping[tuple[Subscription, int], None]:
-        """What its children have in flight, in the order in which it was given out."""
         return self._in_flight
 
     def grant(self, count: int) -> None:
-        """Without a prefetch: its children may be given so many messages more."""
         self.pulled = count
 
     def given(self, child: Subscription, messages: list[Message]) -> None:
@@ -138,7 +116,6 @@ class SharedPrefetch:
         self.wake()
 
     def extended(self, child: Subscription) -> None:
-        """The number of a child's messages has changed that take no credit."""
         self._count_extension(child)
         self.wake()
 

@@ -28,10 +28,9 @@ from typing import Protocol
 import msgspec
 
 from quire.broker.core.core import Commit, Core, Owner
-from quire.broker.queues.lane import MessageLocator
 from quire.broker.queues.shared_lane import LaneKeys, read_finished
 from quire.cursors.ack_set import AckSet
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import MemoryUsage
 from quire.destination import Destination
 from quire.errors import InvalidArgument, LimitExceeded
 from quire.message import Message
@@ -93,11 +92,9 @@ class Subscriber(Protocol):
 
     Attributes:
         finished: what it has finished, and all offsets that have no message.
-        locator: says where its messages are.
     """
 
     finished: AckSet
-    locator: MessageLocator
 
     @property
     def is_stored(self) -> bool:
@@ -105,6 +102,9 @@ class Subscriber(Protocol):
 
     def take_in(self, stored: list[Message]) -> None:
         """Take what was committed to the partition, in order."""
+
+    def out_sequences(self) -> set[int]:
+        """The offsets of messages that members have or that are being removed."""
 
     def skip(self, first: int, last: int) -> None:
         """Offsets that no message will ever have."""

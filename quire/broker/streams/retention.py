@@ -184,7 +184,7 @@ class Retention:
 
         What is being acknowledged is among them: a transaction that fails brings it back.
         """
-        busy = [subscriber.locator.out_sequences() for subscriber in partition.subscribers]
+        busy = [subscriber.out_sequences() for subscriber in partition.subscribers]
         kept = {sequence for sequences in busy for sequence in sequences if first <= sequence <= last}
         for group in self._stream.groups.values():
             if group.retries is not None:

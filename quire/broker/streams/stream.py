@@ -19,7 +19,7 @@ from quire.broker.queues.browsing import LEAST_PIECE, PIECE, PIECE_BYTES, Browse
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.partition import Partition, Pins
 from quire.broker.streams.retention import Retention
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidArgument, InvalidHeader, StoreCorrupt
 from quire.message import Message, escape

@@ -11,11 +11,10 @@ from weakref import ref
 
 import msgspec
 
-from quire.broker.core.core import DestinationLedger
+from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import Session
 from quire.broker.dead_letter import send_dead_letters
-from quire.broker.queues.lane import QueuePart
-from quire.broker.queues.lane_dispatch import DamageReport, DispatchHandlers
+from quire.broker.queues.queue import DamageReport, QueuePart
 from quire.broker.queues.shared_lane import LaneKeys, LaneOwner, LaneSubscription, shell
 from quire.broker.topics.topic_records import RecordOwner, Senders
 from quire.cursors.ack_set import AckSet
@@ -215,6 +214,7 @@ class DurableSubscription(LaneSubscription):
     """
 
     is_leaving = False
+    _progress: DurableProgress
 
     def __init__(
         self,
@@ -232,14 +232,15 @@ class DurableSubscription(LaneSubscription):
         self._progress = DurableProgress(topic, number, definition, progress, topic.core.wall.believed_ms())
         wanted = None if definition.selector is None else selector(definition.selector)
         self.subscriber = ".".join(self.key)
-        facts = {"topic": topic.destination.name, "client": definition.client_id, "subscription": definition.name}
-        text = f"durable subscription {definition.name} of {definition.client_id} to topic {topic.destination.name}"
         super().__init__(
             topic.core, topic, durable_keys(number), finished, self._progress.left(), self._progress,
             self._progress.dispatch_marks(), wanted, _own_policy(topic.policy), self._ledger(),
-            DamageReport("subscription.damaged", text, facts),
-            handlers=DispatchHandlers(consumers_changed=self._note_consumer),
         )  # fmt: skip
+
+    def _damage(self) -> DamageReport:
+        (client, name), topic = self.key, self.topic.destination.name
+        text = f"durable subscription {name} of {client} to topic {topic}"
+        return DamageReport("subscription.damaged", text, {"topic": topic, "client": client, "subscription": name})
 
     def _ledger(self) -> DestinationLedger | None:
         return self.topic.core.ledger.of(self.topic.destination, subscriber=self.subscriber)
@@ -309,11 +310,11 @@ class DurableSubscription(LaneSubscription):
             StoreError: its delivery states cannot be read. Nothing has changed.
         """
         wanted = {record.sequence: record for record in records if record.sequence not in self.finished}
-        free = self.locator.free_of(list(wanted))
+        free = self.free_of(list(wanted))
         messages = [shell(wanted[sequence]) for sequence in free]
-        self._settled.set_states(messages)
-        self.withdrawal.take_out(free)
-        self.withdrawal.removed(messages)
+        self._set_states(messages)
+        self.take_out(free)
+        self.remove_taken_out(messages)
         cause = "expired before it could be delivered"
         send_dead_letters(self.core, self, messages, "expired", cause, subscriber=self.subscriber)
         return len(messages), len(wanted) - len(free)
@@ -322,15 +323,16 @@ class DurableSubscription(LaneSubscription):
 
     def note_change(self) -> None:
         """Store what it is with the open commit."""
-        self.commits.list()
+        self.open_part()
 
-    def _note_consumer(self) -> None:
+    def _consumer_came_or_left(self) -> None:
         """Its consumer came, or has gone: how long it has none is known, and which connection had it last."""
         for subscription in self.subscriptions:
             self._own = ref(subscription.session)
         self._progress.offline_since = 0 if self.subscriptions else self.core.wall.believed_ms()
-        self.commits.list()
+        self.open_part()
         self.registry.watch(self)
+        self.wake()
 
 
 def _own_policy(policy: Policy) -> Policy:

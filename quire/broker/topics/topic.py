@@ -26,7 +26,7 @@ from quire.broker.topics.topic_records import (
     read_counts,
 )
 from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT, SharedMessages, TopicSubscription
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.message import Message
 from quire.selectors import Selector

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, Protocol
 
-from quire.broker.core.core import Core, DestinationLedger
+from quire.broker.core.core import Core
+from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.dead_letter import send_dead_letters
-from quire.broker.queues.lane import DelayedMessages
-from quire.broker.queues.lane_dispatch import READ_AGAIN, count_deliveries, redelivery_delay_ms
+from quire.broker.dead_letter import count_deliveries, redelivery_delay_ms, send_dead_letters
+from quire.broker.queues.queue import READ_AGAIN
 from quire.broker.topics.topic_records import Recovery, Senders
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import DelayedMessages, MemoryUsage
 from quire.destination import Destination
 from quire.errors import StoreError
 from quire.logs import event

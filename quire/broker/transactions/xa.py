@@ -13,7 +13,7 @@ import msgspec
 
 from quire.broker.core.core import Commit
 from quire.broker.core.subscription import Session, Source
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.routing.addresses import Scope, read_destination
 from quire.broker.topics.durable import DurableSubscription
 from quire.broker.topics.topic_subscription import TopicSubscription

@@ -332,7 +332,7 @@ class GroupMember(SharedPrefetch):
         if header := source.group_header:
             for message in messages:
                 if key := message.header(header):
-                    source.dispatcher.groups.take(key, child, message)
+                    source.groups.take(key, child, message)
         if messages:
             self.given(child, messages)
 
