@@ -63,7 +63,6 @@ class Advisories:
             self._send_content("Connection", self._connection_content(event, session, client_id))
 
     def connections(self) -> Iterable[bytes]:
-        """The advisories of the connections there are."""
         for session, client_id in list(self._connections.items()):
             if session in self._connections:
                 yield self._connection_content("started", session, client_id)
@@ -89,7 +88,6 @@ class Advisories:
         self._consumer("started", subscription, consumers)
 
     def consumer_stopped(self, subscription: "Subscription", consumers: int) -> None:
-        """A consumer went; ``consumers`` are left."""
         self._consumer("stopped", subscription, consumers)
 
     def _consumer(self, event: str, subscription: "Subscription", consumers: int) -> None:
@@ -118,7 +116,6 @@ class Advisories:
             self._send_content(name, self._producer_content(event, session, id, destination))
 
     def producers(self, destination: Destination) -> Iterable[bytes]:
-        """The advisories of the producers there are for a destination."""
         for session, id in list(self._producers.get(destination, ())):
             if (session, id) in self._producers.get(destination, ()):
                 yield self._producer_content("started", session, id, destination)
@@ -130,7 +127,6 @@ class Advisories:
     # Consumers and limits that are in trouble.
 
     def slow_consumer(self, subscription: "Subscription") -> None:
-        """A consumer has become slow (policy ``advisory_for_slow_consumers``)."""
         source = subscription.source
         if source.policy.advisory_for_slow_consumers and (name := self._name("SlowConsumer", source.destination)):
             self._send(name, {"consumerId": _id(subscription)}, _of(subscription))
@@ -143,29 +139,24 @@ class Advisories:
     # Messages without a receiver.
 
     def no_consumer(self, destination: Destination, policy: Policy, messages: list[Message]) -> None:
-        """Messages were sent without a consumer (policy ``send_advisory_if_no_consumers``)."""
         if policy.send_advisory_if_no_consumers and (name := self._name("NoConsumer", destination)):
             for message in messages:
                 self._send_about(name, destination, message, {}, {})
 
     def tells_expired(self, destination: Destination, policy: Policy) -> bool:
-        """Whether advisories of expired messages have subscribers."""
         return policy.advisory_for_expired and bool(self._name("Expired", destination))
 
     def expired(self, destination: Destination, policy: Policy, message: Message) -> None:
-        """A message has expired (policy ``advisory_for_expired``)."""
         if policy.advisory_for_expired and (name := self._name("Expired", destination)):
             self._send_about(name, destination, message, {}, {"expiration": message.expiration})
 
     def dead_lettered(
         self, destination: Destination, policy: Policy, message: Message, letters: Destination, cause: str
     ) -> None:
-        """A message became a dead letter (policy ``advisory_for_dead_letters``)."""
         if policy.advisory_for_dead_letters and (name := self._name("MessageDLQd", destination)):
             self._send_about(name, destination, message, {}, {"deadLetterDestination": str(letters), "cause": cause})
 
     def message_discarded(self, subscription: "Subscription", message: Message, discarded: int) -> None:
-        """A message was discarded for a slow subscription (policy ``advisory_for_discarding_messages``)."""
         source = subscription.source
         asked_for = source.policy.advisory_for_discarding_messages
         if asked_for and (name := self._name("MessageDiscarded", source.destination)):
@@ -212,7 +203,6 @@ class Advisories:
         topic.send(content, persistent=False)
 
     def replay(self, source: TopicSubscription, contents: list[bytes]) -> None:
-        """Tell one consumer of advisories what is there already."""
         messages = [Message(next(self._replayed), content, persistent=False) for content in contents]
         source.offer(messages, {})
 

@@ -8,6 +8,7 @@ import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TypeVar
 
 from quire.broker.core.core import Core
 from quire.broker.queues.queue import Queue
@@ -21,6 +22,8 @@ from quire.destination import topic as topic_destination
 from quire.errors import InvalidArgument, UnknownDestination
 from quire.logs import event
 from quire.store.base import IDENTITY, StoredDestination
+
+_T = TypeVar("_T")
 
 STEP = 1000
 """How many records one step removes."""
@@ -181,21 +184,29 @@ class Destinations:
         return islice(names, bisect_right(names, after), None)
 
     def existing_queue(self, name: str) -> Queue:
-        try:
-            return self.queues[name]
-        except KeyError:
-            raise UnknownDestination(f"the queue {name[:100]!r} does not exist", name=name[:100]) from None
+        return _existing("queue", self.queues, name)
 
     def create_queue(self, name: str) -> Queue:
-        destination = queue_destination(name)
+        stored = self._new(queue_destination(name))
+        queue = self._add_queue(stored, new=True)
+        self._is_made(stored)
+        return queue
+
+    def _new(self, destination: Destination) -> StoredDestination:
+        """A queue or a topic that may be made here: ``ShardMoved`` if another shard of the cluster has it."""
         self._core.limits.check_destinations()
         self.check_place(destination)
         lanes = self._take_ids(self._lanes_for(destination))
-        stored = StoredDestination(lanes[0], DestinationKind.QUEUE, name, {}, lanes)
-        queue = self._add_queue(stored, new=True)
+        return StoredDestination(lanes[0], destination.kind, destination.name, {}, lanes)
+
+    def _is_made(self, stored: StoredDestination) -> None:
+        """Store a destination with the open commit, and announce it."""
         self._core.change_destination(stored.id, stored)
-        self._announce(destination)
-        return queue
+        destination = Destination(DestinationKind(stored.kind), stored.name)
+        self.version += 1
+        self._core.advisories.destination_created(destination)
+        for call in list(self.created.values()):
+            call(destination)
 
     def create_internal(self, kind: str, name: str) -> StoredDestination:
         """Make a destination of the broker's own, with one lane, that no client sees."""
@@ -210,20 +221,12 @@ class Destinations:
         return queue
 
     def existing_topic(self, name: str) -> Topic:
-        try:
-            return self.topics[name]
-        except KeyError:
-            raise UnknownDestination(f"the topic {name[:100]!r} does not exist", name=name[:100]) from None
+        return _existing("topic", self.topics, name)
 
     def create_topic(self, name: str) -> Topic:
-        destination = topic_destination(name)
-        self._core.limits.check_destinations()
-        self.check_place(destination)
-        lanes = self._take_ids(self._lanes_for(destination))
-        stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
+        stored = self._new(topic_destination(name))
         topic = self._add_topic(stored, new=True)
-        self._core.change_destination(stored.id, stored)
-        self._announce(destination)
+        self._is_made(stored)
         return topic
 
     def _add_topic(self, stored: StoredDestination, *, new: bool = False, counts: Counts | None = None) -> Topic:
@@ -232,10 +235,7 @@ class Destinations:
         return topic
 
     def existing_stream(self, name: str) -> Stream:
-        try:
-            return self.streams[name]
-        except KeyError:
-            raise UnknownDestination(f"the stream {name[:100]!r} does not exist", name=name[:100]) from None
+        return _existing("stream", self.streams, name)
 
     def create_stream(self, name: str, partitions: int | None = None) -> Stream:
         destination = stream_destination(name)
@@ -246,12 +246,10 @@ class Destinations:
         lanes = self._take_ids(count)
         stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, _identity(), lanes)
         stream = self._add_stream(stored, new=True)
-        self._core.change_destination(stored.id, stream.stored)
-        self._announce(destination)
+        self._is_made(stream.stored)
         return stream
 
     def add_partitions(self, stream: Stream, count: int) -> None:
-        """Give a stream more partitions."""
         known = len(stream.partitions)
         if _checked_count(count) < known:
             raise InvalidArgument(
@@ -275,12 +273,6 @@ class Destinations:
             self.created.pop(owner, None)
         else:
             self.created[owner] = call
-
-    def _announce(self, destination: Destination) -> None:
-        self.version += 1
-        self._core.advisories.destination_created(destination)
-        for call in list(self.created.values()):
-            call(destination)
 
     def remove_stored(self, stored: StoredDestination, count: int) -> None:
         """With the open commit if it is small; in steps that begin there if not."""
@@ -343,6 +335,13 @@ class Destinations:
         core.advisories.destination_deleted(stream.destination)
 
 
+def _existing(kind: str, there: Mapping[str, _T], name: str) -> _T:
+    try:
+        return there[name]
+    except KeyError:
+        raise UnknownDestination(f"the {kind} {name[:100]!r} does not exist", name=name[:100]) from None
+
+
 def _identity() -> dict[str, object]:
     return {IDENTITY: secrets.token_hex(8)}
 
@@ -399,6 +398,5 @@ class IdleDestinations:
             self._destinations.delete_topic(self._destinations.topics[name])
 
     def _idle_since(self, candidate: "Queue | Topic", now: float) -> tuple[int, float]:
-        """How many messages had come, and since when no other has."""
         known = self._idle.get(candidate)
         return known if known is not None and known[0] == candidate.enqueued else (candidate.enqueued, now)

@@ -36,8 +36,6 @@ _SAMPLED = frozenset("13579bdf")
 
 
 class TracedDestination(DestinationLedger):
-    """Traces one destination, or one of its subscribers."""
-
     def __init__(
         self, ledger: LedgerLane, destination: str, inner: DestinationLedger | None, tracer: Tracer,
         after_commit: Callable[[Callable[[], None]], None],
@@ -174,14 +172,12 @@ class Ledger:
         return TracedDestination(self, str(destination), inner, self._tracer, self._core.after_commit)
 
     def is_kept(self, destination: Destination) -> bool:
-        """Whether the policy of a destination asks for the ledger, and it is not the ledger itself."""
         return self._core.settings.policies.of(destination).ledger and destination.name != STREAM
 
     def now_ms(self) -> int:
         return self._core.clock.now_ms()
 
     def note(self, run: Run) -> None:
-        """Something happened that is written with the next commit."""
         self._noted.append(run)
         if not self._is_waiting:
             self._is_waiting = True
@@ -206,7 +202,6 @@ class Ledger:
 
     @property
     def _lane(self) -> "Partition":
-        """The stream's one partition; it is made on first use."""
         streams = self._destinations.streams
         if self._partition is None or STREAM not in streams:
             with self._core.limits.own_work():

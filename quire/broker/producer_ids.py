@@ -28,8 +28,6 @@ CHECK_PERIOD = 60.0
 
 
 class _Known:
-    """What is known of a producer; its number only once it was asked for."""
-
     __slots__ = ("last_sent", "period", "sequence")
 
     def __init__(self, last_sent: int) -> None:
@@ -39,8 +37,6 @@ class _Known:
 
 
 class ProducerIds:
-    """All producers that a broker knows."""
-
     def __init__(self, core: Core) -> None:
         self.limit = core.settings.producer.id_cache_size
         self.forgotten = 0
@@ -82,7 +78,6 @@ class ProducerIds:
         return is_new
 
     def sequence(self, id: str) -> int:
-        """The highest number taken of a producer's sends; 0 if it is unknown."""
         known = self._known.get(id)
         if known is None:
             if self._is_adopted or id in self._absent:
@@ -122,7 +117,6 @@ class ProducerIds:
         return sorted(self._known)
 
     def last_sent(self, id: str) -> int:
-        """When a producer sent last, in milliseconds since the epoch; 0 if it is forgotten."""
         known = self._known.get(id)
         return 0 if known is None else known.last_sent
 
@@ -158,7 +152,6 @@ class ProducerIds:
 
     @property
     def _has_to_forget(self) -> bool:
-        """Whether there are too many, or the one that has been silent for longest was so for too long."""
         if len(self._known) > self.limit:
             return True
         age = self._core.settings.producer.id_max_age
@@ -188,6 +181,5 @@ class ProducerIds:
 
 
 def _mark(id: str) -> str:
-    """The key of a producer's mark."""
     key = MARKS + id
     return key if len(key.encode()) <= MAX_MARK_KEY else MARKS + hashlib.sha256(id.encode()).hexdigest()

@@ -16,16 +16,14 @@ class Puller(Protocol):
     prefetch: int
     pulled: int
 
-    def grant(self, count: int) -> None:
-        """It may be given so many messages more."""
+    def grant(self, count: int) -> None: ...
 
     @property
     def id(self) -> str: ...
 
     def wake(self) -> None: ...
 
-    def look(self) -> None:
-        """Be given now what there is."""
+    def look(self) -> None: ...
 
 
 class Pull:
@@ -93,7 +91,6 @@ class Pull:
         return False
 
     def _end(self) -> None:
-        """The time is up."""
         self._puller.look()
         self._tell()
 

@@ -127,7 +127,6 @@ class Timing:
 
     @property
     def is_endless(self) -> bool:
-        """Whether it is sent without end, or about so."""
         return bool(self.cron) or self.repeat < 0 or self.repeat > MANY
 
     @property
@@ -265,7 +264,6 @@ def record_content(
 
 
 def endless_sender(content: bytes) -> str:
-    """Who has scheduled what a record sends without end; empty if it has an end, or there were no users."""
     end = content.index(b"\n\n")
     if content.find(_SENDER_LINE, 0, end) < 0 or content.find(_REPEAT_LINE, 0, end) < 0:
         return ""
@@ -294,7 +292,6 @@ def sent_content(record: Message, scheduled: ScheduledMessage, now_ms: int, new_
 
 
 def _split(content: bytes) -> tuple[list[bytes], bytes]:
-    """The header lines of a content without those about its schedule, and what follows them."""
     end = content.index(b"\n\n")
     lines = content[:end].split(b"\n")
     return [line + b"\n" for line in lines if not line.startswith(_LEFT_OUT)], content[end + 1 :]
@@ -399,7 +396,6 @@ class DueSoon:
         return record
 
     def discard(self, sequence: int) -> None:
-        """Take a record out that is removed; it need not be here."""
         for index, record in enumerate(self._records):
             if record.sequence == sequence:
                 self._bytes -= record.size + MESSAGE_OVERHEAD
@@ -624,7 +620,6 @@ class Schedule:
                 return
 
     def _send(self, record: Message, now: int) -> None:
-        """Send a message, remove its record, and append the next one, all in the open commit."""
         try:
             scheduled = ScheduledMessage.of(record)
         except StoreCorrupt as damage:
@@ -699,7 +694,6 @@ class Schedule:
         return SchedulePage(messages, None if page.end else page.messages[-1].sequence)
 
     def cancel(self, id: str) -> None:
-        """Take a message out, with all its repeats. It is gone when the open commit is done."""
         for part in (self._open, self._under_way):
             if part is not None and (record := part.again.pop(id, None)) is not None:
                 self._core.set_mark(_mark(id), None)
@@ -765,7 +759,6 @@ class ScheduledSend:
         return self._timing.is_endless
 
     def check_room(self, sender: str) -> None:
-        """See that a user may schedule a message, as ``Schedule.check_room``."""
         if self._timing.is_endless:
             self._schedule.check_room(sender)
 
@@ -792,5 +785,4 @@ class ScheduledSend:
 
 
 def _mark(id: str) -> str:
-    """The key of the mark that says which record a message has that was sent before."""
     return f"schedule/{id}"

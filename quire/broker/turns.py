@@ -83,8 +83,6 @@ _WRITTEN_SHARE = 8  # of the limit: a fast producer fills a small disk between t
 
 
 class DiskWatch:
-    """The disks that a broker watches; none until ``watch``."""
-
     def __init__(self, core: Core) -> None:
         self._core = core
         self._failing: set[HoldCause] = set()
@@ -206,7 +204,6 @@ class StoreFailure:
         return self._core.clock.monotonic() >= self._retry_at
 
     def refuse(self, error: QuireError) -> None:
-        """Take no sends until the store accepts writes again."""
         core = self._core
         if core.store_error is None:
             text = f"{error}: the broker refuses persistent messages. {error.entry.advice}"
@@ -235,7 +232,6 @@ class StoreFailure:
         event("store.recovered", f"the store {url} accepts writes again", url=url)
 
     def _look(self) -> None:
-        """See whether a commit stands still, and say so once."""
         self._core.scheduler.call_later(LOOK_INTERVAL, self._look)
         was_stalled = self._is_stalled
         error = self.error
@@ -271,8 +267,6 @@ def _stalled(seconds: float) -> StoreError:
 
 
 class Turns:
-    """The turns of one broker."""
-
     writer: Writer
 
     def __init__(
@@ -289,7 +283,6 @@ class Turns:
         self._is_planned = False
 
     def turn(self) -> None:
-        """The turn that was asked for."""
         self._core.turn_begins()
         self._core.meter.begin()
         self._work()
@@ -339,7 +332,6 @@ class Turns:
         return delay <= 0
 
     def _begin_commit(self) -> None:
-        """Close the open commit and hand it to the writer; one with nothing to store is done at once."""
         commit, error = self._close_commit()
         self._core.commit_begins(commit)
         if error is None and commit.batch:

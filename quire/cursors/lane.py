@@ -46,8 +46,6 @@ ROUNDS = 16
 
 
 class MemoryUsage:
-    """A node of the tree, with a limit of its own or 0."""
-
     __slots__ = ("_released", "_root", "_untried", "_waiters", "limit", "parent", "peak", "used")
 
     def __init__(self, limit: int = 0, parent: "MemoryUsage | None" = None) -> None:
@@ -73,7 +71,6 @@ class MemoryUsage:
         return True
 
     def force(self, size: int) -> None:
-        """Reserve bytes whether they fit or not: for the one message of a lane that has nothing resident."""
         self.used += size
         if self.used > self.peak:
             self.peak = self.used
@@ -234,12 +231,10 @@ class QueueCursor:
         self.window = _NO_MESSAGES
 
     def exclude(self, sequences: Collection[int]) -> None:
-        """Do not admit messages until their removal is committed."""
         self.excluded = self.excluded or set()
         self.excluded.update(sequences)
 
     def skip(self, sequences: Collection[int]) -> None:
-        """Pass over messages that were admitted already."""
         self.skipped = self.skipped or set()
         self.skipped.update(sequences)
 
@@ -251,9 +246,6 @@ class QueueCursor:
         self._go_back(set_aside)
 
     def give_up_window(self, out: set[int]) -> None:
-        """Go back to the first message of the window, which has one: earlier messages need the memory. What is ``out``
-        is skipped.
-        """
         first = self.window[0].sequence
         self.skip([sequence for sequence in out if sequence > first])
         self._go_back([], first - 1)
@@ -368,7 +360,6 @@ class QueueCursor:
         return len(self.window) > before
 
     def discard(self, sequences: set[int]) -> list[Message]:
-        """Drop messages that expiry, a purge or a move removes; the resident ones, their memory released."""
         kept = take_from(self._kept, sequences)
         gone = take_from(self.window, sequences) + kept
         if gone:
@@ -456,7 +447,6 @@ class QueueCursor:
         return first.size + MESSAGE_OVERHEAD <= available
 
     def _next_links(self, source: LaneReader | Spool) -> list[Link]:
-        """The links of a source from the position on, the first one that is not skipped among them, if there is one."""
         links = source.links(self._lane, self.position + 1, 1)
         if links and links[0].sequence in self.skipped:
             links = source.links(self._lane, self.position + 1, 1 + len(self.skipped))
@@ -569,7 +559,6 @@ class DelayedMessages:
         self._tidy()
 
     def discard(self, sequences: set[int]) -> list[Message]:
-        """Drop messages that are removed."""
         gone = [sequence for sequence in sequences if sequence in self._entries]
         for sequence in gone:
             self._leave(sequence)
@@ -615,8 +604,6 @@ NEVER_STORED = 1 << 62
 
 
 class DispatchMark:
-    """One lane's mark: what is stored, what is on its way there, and what is wanted."""
-
     __slots__ = ("_asked", "_reached", "_start", "_wanted", "stored")
 
     def __init__(self, stored: int) -> None:
@@ -645,7 +632,6 @@ class DispatchMark:
         return True
 
     def take(self) -> int | None:
-        """What the commit that begins now has to write, if anything."""
         if self._wanted <= self._asked:
             return None
         self._asked = self._wanted
@@ -653,7 +639,6 @@ class DispatchMark:
         return self._asked
 
     def failed(self) -> None:
-        """The commit that had it failed: it is written with the next one."""
         self._asked = self.stored
 
 
@@ -789,7 +774,6 @@ class QueueLane:
         self._taken_from.extendleft(reversed(run))
 
     def come_back(self, messages: list[Message]) -> None:
-        """Messages come back from consumers."""
         returned, messages = self.returned, sorted(messages, key=_sequence)
         if returned is _NO_MESSAGES:
             self.returned = deque(messages)
@@ -808,7 +792,6 @@ class QueueLane:
             self.delayed.add(message, group)
 
     def recall_later(self, messages: list[Message]) -> None:
-        """Have messages read again that are due at once, and take no memory until then."""
         if messages:
             self._begin_delaying()
         for message in messages:
@@ -864,14 +847,12 @@ class QueueLane:
             self.cursor.read_again(back)
 
     def give_up_window(self, out: set[int]) -> None:
-        """Read the window again later: what comes before it needs its memory."""
         self.cursor.give_up_window(out | self._waiting() | self.parking.above(self.cursor.window[0].sequence))
 
     def _waiting(self) -> set[int]:
         return {message.sequence for message in self.returned} | self.delayed.sequences()
 
     def rest(self) -> None:
-        """The last consumer has gone: give the memory back, and begin at the head with the next consumer."""
         back = self._take_up([*self.parking.clear(), *self.delayed.clear()])
         back = sorted([*self.returned, *back], key=_sequence)
         self.returned = self._taken_from = _NO_MESSAGES
@@ -879,7 +860,6 @@ class QueueLane:
         self.cursor.reset(back)
 
     def discard(self, sequences: set[int]) -> None:
-        """Drop messages that the queue removes or hides without giving them to a consumer."""
         gone = take_from(self.returned, sequences)
         gone += self._take_up([*self.parking.discard(sequences), *self.delayed.discard(sequences)])
         self.cursor.release(gone)
@@ -892,7 +872,6 @@ class QueueLane:
         return [message for message in self.resident() if not message.stored]
 
     def unstored_from(self, start: int, limit: int) -> list[Message]:
-        """The first of what is nowhere but in memory and with no consumer."""
         beside = (*self.parking.kept.values(), *self.delayed.kept.values())
         found = [message for message in beside if message.sequence >= start]
         for source in (self.returned, *self.cursor.sources()):

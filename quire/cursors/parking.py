@@ -69,7 +69,6 @@ class Fifo:
         self._sequences[self._head], self._sizes[self._head] = sequence, size
 
     def above(self, sequence: int) -> "array[int]":
-        """The sequences above one."""
         return self._sequences[bisect_right(self._sequences, sequence, self._head) :]
 
 
@@ -287,7 +286,6 @@ class Parking:
     # Look.
 
     def above(self, sequence: int) -> set[int]:
-        """The parked sequences above one, without the unwanted ones."""
         fifos = (*self.groups.values(), *self.matched.values())
         return {parked for fifo in fifos for parked in fifo.above(sequence)}
 

@@ -146,8 +146,6 @@ class Limits:
 
 
 class HoldCause(StrEnum):
-    """Which limit a producer is over."""
-
     STORE = "store-limit"
     SPOOL = "spool-limit"
     STORE_DISK = "store-disk-limit"
@@ -214,8 +212,6 @@ class Part(Protocol):
 
 
 class Owner(Protocol):
-    """Who has something in commits."""
-
     @property
     def ledger(self) -> DestinationLedger | None: ...
 
@@ -281,7 +277,6 @@ class Announcement:
             self._failures.append(failure)
 
     def end(self) -> None:
-        """All calls are made: raise what some of them raised."""
         if self._failures:
             raise ExceptionGroup("some listeners failed to take the result of a commit", self._failures)
 
@@ -346,7 +341,6 @@ class TurnMeter:
         return now
 
     def end(self, what: str, of: object = None) -> None:
-        """The turn is over; what it did last is its last part."""
         took = self.part(what, of) - self._began
         self.seconds += took
         if took <= SHORT:
@@ -360,7 +354,6 @@ class TurnMeter:
         self._of = None
 
     def take_longest(self) -> float:
-        """What the longest turn took since this was asked last, in seconds."""
         longest, self._longest = self._longest, 0.0
         return longest
 
@@ -430,7 +423,6 @@ class TurnDispatch:
         self._ask_turn()
 
     def credit(self, whole: Creditor) -> None:
-        """There may be credit: what waits for it is served in the next turn."""
         self.with_credit[whole] = None
         self._ask_turn()
 
@@ -472,7 +464,6 @@ class TurnDispatch:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is up that what runs now has in this turn."""
         return self._meter.now() >= self._ends
 
     def relieve(self) -> None:
@@ -616,7 +607,6 @@ class Steps:
                 break
 
     def _take(self, step: Step, name: str, *, stores: bool) -> bool:
-        """Whether there is more to do at once."""
         try:
             more = step()
         except StoreError as error:
@@ -718,7 +708,6 @@ class Core:
 
     @property
     def is_full(self) -> bool:
-        """Whether the open commit has so much that nothing is read until it is done."""
         return self.open_bytes > OPEN_BYTES or len(self.open.parts) > OPEN_PARTS
 
     def list_part(self, part: Part) -> None:
@@ -847,7 +836,6 @@ class Core:
         self.open.batch.producers[producer] = sequence
 
     def departs(self, departing: Departing) -> None:
-        """A subscription is over, and leaves its destinations in steps."""
         self.leaving[departing] = None
 
     def departed(self, departing: Departing) -> None:
@@ -894,7 +882,6 @@ class Core:
         return disk if self.is_over(disk) else None
 
     def is_over(self, cause: HoldCause) -> bool:
-        """Whether a limit that producers are held for is exceeded."""
         if cause is HoldCause.STORE:
             under_way = self.committing.size if self.committing else 0
             taken = self.stored_bytes + self.staged_bytes + self.open_bytes + under_way + self.transaction_bytes
@@ -911,8 +898,7 @@ class Span(Protocol):
 
 
 class Tracer(Protocol):
-    def now(self) -> int:
-        """The time, in nanoseconds since the epoch."""
+    def now(self) -> int: ...
 
     def span(
         self, operation: str, destination: str, parent: str, message_id: str, since: int | None = None

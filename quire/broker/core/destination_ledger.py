@@ -8,8 +8,6 @@ from quire.message import Message
 
 
 class LedgerLane(Protocol):
-    """Where the events of the ledger go."""
-
     def now_ms(self) -> int: ...
 
     def note(self, run: Run) -> None: ...

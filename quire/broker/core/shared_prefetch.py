@@ -14,16 +14,13 @@ class Whole(Protocol):
 
     def waits(self, child: Subscription) -> bool: ...
 
-    def given(self, child: Subscription, messages: list[Message]) -> None:
-        """A child was given messages that it has to acknowledge."""
+    def given(self, child: Subscription, messages: list[Message]) -> None: ...
 
-    def settled(self, child: Subscription, messages: list[Message]) -> None:
-        """Messages of a child are settled."""
+    def settled(self, child: Subscription, messages: list[Message]) -> None: ...
 
     def extended(self, child: Subscription) -> None: ...
 
-    def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
-        """What was given out up to and including a message, in that order, by child."""
+    def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]: ...
 
     def leave_now(self, child: Subscription) -> None: ...
 
@@ -109,7 +106,6 @@ class SharedPrefetch:
             self._waiting.setdefault(child)
 
     def settled(self, child: Subscription, messages: list[Message]) -> None:
-        """Messages of a child are settled: there is credit for those that wait for it."""
         for message in messages:
             self._in_flight.pop((child, message.sequence), None)
         self._count_extension(child)
@@ -126,7 +122,6 @@ class SharedPrefetch:
                 self._extended[child] = len(child.extended)
 
     def child_left(self, child: Subscription) -> None:
-        """A child is there no more: what it had in flight is not in flight any more."""
         self._waiting.pop(child, None)
         self._extension -= self._extended.pop(child, 0)
         child.extended.clear()  # a transaction that ends later does not count it again
@@ -138,7 +133,6 @@ class SharedPrefetch:
         """Children leave at once as it is."""
 
     def wake(self) -> None:
-        """There may be credit again: children that wait for it are served in the next turn."""
         if self._waiting:
             self._core.dispatch.credit(self)
 
@@ -156,7 +150,6 @@ class SharedPrefetch:
             core.dispatch.serve(child.source)
 
     def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
-        """What was given out up to and including a message, in that order, by child."""
         covered: dict[Subscription, list[int]] = {}
         for candidate, number in self._in_flight:
             covered.setdefault(candidate, []).append(number)

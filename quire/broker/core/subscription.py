@@ -62,7 +62,6 @@ class Session(ABC):
     def flush(self) -> None: ...
 
     def discard(self) -> None:
-        """Write nothing of what has gathered, and end: another broker may have given the same messages to others."""
         self.fail(BrokerStopping("another broker may have the store by now"))
 
     @abstractmethod
@@ -85,11 +84,9 @@ class Confirmation(Session):
         self._done(None)
 
     def fail(self, error: QuireError) -> None:
-        """It is not."""
         self._done(error)
 
-    def deliver(self, subscription: "Subscription", messages: list[Message], first: bool = False) -> None:
-        """Never called: it has no subscriptions."""
+    def deliver(self, subscription: "Subscription", messages: list[Message], first: bool = False) -> None: ...
 
     def flush(self) -> None: ...
 
@@ -138,8 +135,7 @@ class Source(Dispatching, Protocol):
 
     def acknowledge(self, messages: list[Message]) -> None: ...
 
-    def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Messages cannot be delivered (``expired``, ``failed``); they become dead letters by policy."""
+    def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None: ...
 
     def redeliver(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
@@ -150,8 +146,7 @@ class Source(Dispatching, Protocol):
 
     def note_delivery(self, message: Message, state: Delivery) -> None: ...
 
-    def restore(self, messages: list[Message]) -> None:
-        """The transaction failed in which messages were acknowledged: they are here again."""
+    def restore(self, messages: list[Message]) -> None: ...
 
     def remove(self, subscription: "Subscription", cause: str, *, lost: bool) -> None: ...
 
@@ -211,7 +206,6 @@ class Subscription:
 
     @property
     def credit(self) -> int:
-        """How many messages it may be given now."""
         if not self.session.writable:
             return 0
         if not self.prefetch:
@@ -231,7 +225,6 @@ class Subscription:
         return [message for message in messages if message is not None]
 
     def grant(self, count: int) -> None:
-        """Without a prefetch: it may be given so many messages more."""
         self.pulled = count
 
     def acknowledge(self, sequences: list[int]) -> list[int]:

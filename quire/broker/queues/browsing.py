@@ -169,7 +169,6 @@ def _entry(link: Link, lane: "QueueLane", *, persistent: bool) -> Message:
 
 
 def _load(core: Core, queue: "LaneDispatch", wanted: list[Message]) -> list[Message]:
-    """Entries with their contents; what was removed meanwhile is left out."""
     messages = [entry for entry in wanted if not entry.stored]
     stored = [entry for entry in wanted if entry.stored]
     for lane in queue.lanes:
@@ -263,7 +262,6 @@ class Browsed(ABC):
         self.wake()
 
     def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
-        """The client is done with messages."""
         self.wake()
 
     def redeliver(
@@ -277,10 +275,10 @@ class Browsed(ABC):
         self.wake()
 
     def note_delivery(self, message: Message, state: Delivery) -> None:  # noqa: B027 (it does nothing)
-        """Nothing to note: nothing is delivered."""
+        ...
 
     def restore(self, messages: list[Message]) -> None:  # noqa: B027 (it does nothing)
-        """Nothing to restore: nothing was taken."""
+        ...
 
     def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
         self._is_done = True
@@ -309,7 +307,6 @@ class Browser(Browsed):
         self._lanes = list(queue.lanes)
 
     def _show(self, room: int) -> bool:
-        """Read a piece and show what of it is wanted; False at the end of the queue."""
         self._skip_empty_lanes()
         if not self._lanes or self._queue.is_deleted:
             return False

@@ -107,8 +107,6 @@ class QueuePart:
 
 
 class DamageReport(NamedTuple):
-    """The event of the log when the next message of lanes cannot be read: whose they are, in words and for programs."""
-
     name: str
     where: str
     facts: Mapping[str, object]
@@ -203,7 +201,6 @@ class LaneDispatch:
 
     @property
     def window(self) -> int:
-        """How many messages its consumers may have in flight, all together."""
         return sum([subscription.prefetch or subscription.pulled for subscription in self.subscriptions])
 
     @property
@@ -246,7 +243,6 @@ class LaneDispatch:
         return False
 
     def _letter(self, message: Message) -> Message:
-        """What a message is as a dead letter."""
         return message
 
     def _new_groups(self) -> MessageGroups:
@@ -269,12 +265,10 @@ class LaneDispatch:
         return parts if self._part is None else [*parts, self._part]
 
     def note_delivery(self, message: Message, state: Delivery) -> None:
-        """Store what is known of a message's deliveries, with the open commit."""
         if message.stored:
             self.open_part().deliveries[message.sequence] = (message, state)
 
     def _exclude(self, sequences: Iterable[int]) -> None:
-        """Let the cursors not admit messages until the open commit is done."""
         self.open_part().excluded.update(sequences)
 
     def _hurry(self) -> None:
@@ -288,7 +282,6 @@ class LaneDispatch:
         self._part = None
 
     def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit, and how far messages may be dispatched when it is done."""
         part, self._part = self.open_part(), None
         commit.parts[self] = part
         for lane in self.lanes:
@@ -313,7 +306,6 @@ class LaneDispatch:
         self._wake_if_needed()
 
     def _came(self, messages: list[Message]) -> None:
-        """Count messages that were committed, and let the cursors have them."""
         size = sum([message.size for message in messages])
         if self.owns_records:
             self.core.charge_stored(size)
@@ -492,7 +484,6 @@ class LaneDispatch:
         return []
 
     def may_give(self, lane: QueueLane, message: Message) -> bool:
-        """Whether the dispatch mark covers a message; it is written further ahead if need be."""
         if lane.mark.reach(message.sequence, self.window):
             self._hurry()
         return message.sequence <= lane.mark.stored
@@ -538,7 +529,6 @@ class LaneDispatch:
         return [message for message in run if message.not_before <= steady]
 
     def is_held(self, lane: QueueLane) -> bool:
-        """Whether a message that waits for its redelivery holds back all later ones of its lane."""
         return bool(lane.delayed) and (self.policy.blocking_redelivery or self._keeps_order)
 
     def barrier(self, lane: QueueLane) -> int:
@@ -546,7 +536,6 @@ class LaneDispatch:
 
     @property
     def _keeps_order(self) -> bool:
-        """Whether one consumer has all messages and relies on their order."""
         policy = self.policy
         return (
             policy.strict_order_dispatch
@@ -603,7 +592,6 @@ class LaneDispatch:
     # They are settled.
 
     def acknowledge(self, messages: list[Message]) -> None:
-        """Remove messages that consumers are done with. They are gone when the open commit is done."""
         self.dequeued += len(messages)
         if self.ledger is not None:
             self.ledger.acknowledged(messages)
@@ -624,7 +612,6 @@ class LaneDispatch:
         self._wake_if_needed()
 
     def _release(self, messages: list[Message]) -> None:
-        """Give back the memory of messages that were resident."""
         for lane, own in by_lane(self.lanes, messages):
             lane.cursor.release(own)
 
@@ -753,7 +740,6 @@ class LaneDispatch:
         return self.core.wall.steady_ms() + delay_ms if delay_ms else 0
 
     def _return(self, messages: list[Message]) -> None:
-        """Put messages where they wait for their next delivery: before all others, or beside them until their time."""
         for lane, own in by_lane(self.lanes, messages):
             if now := [message for message in own if not message.not_before]:
                 lane.come_back(now)
@@ -952,7 +938,6 @@ class LaneDispatch:
         return sorted(found, key=_sequence)
 
     def unstored_from(self, start: int, limit: int, *, in_flight: bool) -> list[Message]:
-        """The first messages that are nowhere but in memory, in order."""
         found = [message for lane in self.lanes for message in lane.unstored_from(start, limit)]
         if in_flight:
             given = [message for s in self.subscriptions for message in s.in_flight.values() if not message.stored]
@@ -1103,7 +1088,6 @@ class Queue(LaneDispatch):
         return True
 
     def _transfer_again(self, messages: list[Message]) -> None:
-        """Append messages anew, with what is known of their deliveries."""
         for message in messages:
             again = self.transfer(message.content, message.expiration, message.priority, message.persistent)
             if message.deliveries:

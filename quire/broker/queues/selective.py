@@ -62,8 +62,6 @@ class Group:
 
 
 class MessageGroups:
-    """The groups of one queue."""
-
     __slots__ = ("_barred", "_changed", "_in_flight", "_owned", "groups")
 
     def __init__(self, changed: Callable[[str, Subscription | None], None]) -> None:
@@ -75,7 +73,6 @@ class MessageGroups:
 
     @property
     def is_full(self) -> bool:
-        """Whether one more group has others forgotten."""
         return len(self.groups) >= GROUP_LIMIT
 
     def owner(self, name: str) -> Subscription | None:
@@ -266,8 +263,6 @@ class Queue(Protocol):
 
 
 class SelectiveDispatch:
-    """The dispatch of one queue, message by message."""
-
     def __init__(self, core: Core, queue: Queue) -> None:
         self._core = core
         self._queue = queue
@@ -445,7 +440,6 @@ class SelectiveDispatch:
         return not self._has_more
 
     def _is_held(self, lane: QueueLane, held: Held) -> Callable[[str, int], bool]:
-        """Whether a parked message of a group has to wait, whichever consumer owns it."""
         delayed, groups = lane.delayed, self._queue.groups
         return lambda name, first: held.get(name, first) < first or delayed.holds(name, first) or groups.is_moving(name)
 

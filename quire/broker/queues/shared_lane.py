@@ -116,7 +116,6 @@ class LaneRecords(LaneReader):
         self._nothing = (before, last) if joins else (first, last)
 
     def forget_nothing(self) -> None:
-        """Something that was finished is not any more."""
         self._nothing = (0, 0)
 
     def _page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
@@ -157,7 +156,6 @@ class LaneRecords(LaneReader):
         return found[:limit]
 
     def every_link(self, start: int, limit: int) -> list[Link]:
-        """Read links of what is not finished, however much is finished between them."""
         found: list[Link] = []
         while len(found) < limit and (links := self.links(self.lane, start, limit - len(found))):
             found += [link for link in links if link.sequence not in self._finished]
@@ -206,14 +204,12 @@ class SubscriptionLane(QueueLane):
         return self.reader.every_link(start, limit)
 
     def without_contents(self, sequences: list[int]) -> list[Message]:
-        """Read messages without their contents; those that are not there, or are finished, are left out."""
         finished = self._taker.finished
         found = super().without_contents([sequence for sequence in sequences if sequence not in finished])
         self.reader.set_states(found)
         return found
 
     def admit(self, stored: list[Message]) -> None:
-        """Messages were committed that the subscription wants: they are in memory if there is room."""
         is_at_tail = self._taker.subscriptions and not self.cursor.has_more
         self.cursor.committed([shell(message) for message in (stored if is_at_tail else stored[-1:])])
 
@@ -349,7 +345,6 @@ class LaneSubscription(LaneDispatch):
     # Settling, and the store.
 
     def _write(self, part: QueuePart, batch: WriteBatch) -> None:
-        """Put what is settled, and what is known of deliveries, into a batch; what is not stored is remembered."""
         sequences = sorted([message.sequence for message in part.removals])
         self.finished.add_all(sequences)
         if (states := self.lanes[0].reader.unstored) is not None:
@@ -384,7 +379,6 @@ class LaneSubscription(LaneDispatch):
             self._records_of(messages[0]).set_states(messages)
 
     def _remove_records(self, part: QueuePart, done: list[int], batch: WriteBatch) -> None:
-        """Remove records that it was the last one to need, of those that a commit finishes."""
         if len(self.lanes) == 1:
             lane = batch.lane(self.lanes[0].id)
             lane.removals += done
@@ -407,7 +401,6 @@ class LaneSubscription(LaneDispatch):
             self._unfinish(message.sequence, message.sequence)
 
     def _unfinish(self, first: int, last: int) -> None:
-        """Sequences are not finished after all."""
         self.finished.discard_range(first, last)
         for lane in self.lanes:
             lane.reader.forget_nothing()
