@@ -20,6 +20,7 @@ from quire.store.urls import store_for_url
 PACKAGE = str(Path(quire.__file__).parent) + "/"
 
 _TIMERS = "_tick"  # the service's timers are due at any time, and none of them is about the message
+_LOCK = PACKAGE + "server/store_lock.py"  # nor is the look at the store's lock, on a thread of its own
 
 Walk = dict[str, list[str]]
 """The functions that were entered by file, both in the order of their first entry."""
@@ -30,7 +31,7 @@ class Tracer:
 
     def __init__(self) -> None:
         self._entered: dict[CodeType, None] | None = None
-        self._timers: FrameType | None = None
+        self._timers: dict[int, FrameType] = {}  # what is no part of the walk, by thread
         self._until, self._is_over = "", False
 
     @contextlib.contextmanager
@@ -47,7 +48,7 @@ class Tracer:
 
     def begin(self, until: str = "") -> None:
         """From here on what is entered counts, until a function of that name is, if one is given."""
-        self._until, self._is_over = until, False
+        self._until, self._is_over, self._timers = until, False, {}
         gc.disable()  # the broker listens to the collector, which may come at any time
         self._entered = {}
 
@@ -64,15 +65,16 @@ class Tracer:
         code = frame.f_code
         if self._entered is None or not code.co_filename.startswith(PACKAGE):
             return
-        if event == "call" and self._timers is None:
-            if code.co_name == _TIMERS:
-                self._timers = frame
+        thread = threading.get_ident()
+        if event == "call" and thread not in self._timers:
+            if code.co_name == _TIMERS or code.co_filename == _LOCK:
+                self._timers[thread] = frame
             elif code.co_name == self._until:
                 self._is_over = True
             elif not self._is_over:
                 self._entered[code] = None
-        elif event == "return" and frame is self._timers:
-            self._timers = None
+        elif event == "return" and frame is self._timers.get(thread):
+            del self._timers[thread]
 
 
 class _SlowClock(SystemClock):
