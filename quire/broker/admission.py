@@ -6,31 +6,14 @@ from quire.errors import ProducerHeld, TransactionTooLarge
 
 
 def refusal(core: Core, *, stored: bool) -> HoldCause | None:
-    """The limit that keeps a message from being sent now; None if there is none.
-
-    Args:
-        stored: whether it goes into the store.
-
-    Raises:
-        StoreError: the store takes no writes.
-    """
+    """The limit that keeps a message from being sent now; ``StoreError`` if the store takes no writes."""
     if stored and core.store_error is not None:
         raise core.store_error
     return core.hold_cause(stored=stored)
 
 
 def must_wait(core: Core, session: Session, destination: str, *, stored: bool, in_transaction: bool) -> bool:
-    """Hold a producer if a limit it is subject to is exceeded, until ``Session.resume``.
-
-    Args:
-        destination: where it sends, as a header has it.
-        stored: whether its message goes into the store.
-        in_transaction: whether it is part of a transaction.
-
-    Raises:
-        StoreError: the store takes no writes.
-        TransactionTooLarge: the open transactions fill the store's limit: waiting would not end.
-    """
+    """Hold a producer if a limit it is subject to is exceeded, until ``Session.resume``."""
     cause = refusal(core, stored=stored)
     if cause is None:
         return False
@@ -44,16 +27,7 @@ def must_wait(core: Core, session: Session, destination: str, *, stored: bool, i
 
 
 def check_room(core: Core, destination: str = "", *, stored: bool) -> None:
-    """See that a message can be sent now, for a sender that does not wait.
-
-    Args:
-        destination: where it goes; empty if it is many.
-        stored: whether it goes into the store.
-
-    Raises:
-        StoreError: the store takes no writes.
-        ProducerHeld: a limit is exceeded.
-    """
+    """See that a message can be sent now, for a sender that does not wait."""
     if (cause := refusal(core, stored=stored)) is not None:
         place = {"destination": destination} if destination else {}
         text = f"the broker accepts no messages{' for ' if destination else ''}{destination}: {cause}"

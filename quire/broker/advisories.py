@@ -44,7 +44,6 @@ class Advisories:
         self._patterns[pattern] = self._patterns.get(pattern, 0) + 1
 
     def unwatch(self, pattern: Pattern) -> None:
-        """A wildcard subscription goes."""
         self._patterns[pattern] -= 1
         if not self._patterns[pattern]:
             del self._patterns[pattern]
@@ -52,12 +51,10 @@ class Advisories:
     # Connections, destinations, consumers, producers.
 
     def connection_started(self, session: "Session", client_id: str | None) -> None:
-        """A client has connected."""
         self._connections[session] = client_id
         self._connection("started", session, client_id)
 
     def connection_stopped(self, session: "Session", client_id: str | None) -> None:
-        """A client that had connected is gone."""
         self._connections.pop(session, None)
         self._connection("stopped", session, client_id)
 
@@ -66,7 +63,6 @@ class Advisories:
             self._send_content("Connection", self._connection_content(event, session, client_id))
 
     def connections(self) -> Iterable[bytes]:
-        """The advisories of the connections there are."""
         for session, client_id in list(self._connections.items()):
             if session in self._connections:
                 yield self._connection_content("started", session, client_id)
@@ -75,11 +71,9 @@ class Advisories:
         return self._content({}, {"event": event, "connection": session.name, "clientId": client_id})
 
     def destination_created(self, destination: Destination, *, temporary: bool = False) -> None:
-        """A queue or a topic was made."""
         self._destination("created", destination, temporary)
 
     def destination_deleted(self, destination: Destination, *, temporary: bool = False) -> None:
-        """A queue or a topic was deleted."""
         self._destination("deleted", destination, temporary)
 
     def _destination(self, event: str, destination: Destination, temporary: bool) -> None:
@@ -88,15 +82,12 @@ class Advisories:
             self._send_content(name, self.destination_content(event, destination))
 
     def destination_content(self, event: str, destination: Destination) -> bytes:
-        """The advisory of a destination."""
         return self._content({}, {"event": event, "destination": str(destination)})
 
     def consumer_started(self, subscription: "Subscription", consumers: int) -> None:
-        """A consumer came."""
         self._consumer("started", subscription, consumers)
 
     def consumer_stopped(self, subscription: "Subscription", consumers: int) -> None:
-        """A consumer went; ``consumers`` are left."""
         self._consumer("stopped", subscription, consumers)
 
     def _consumer(self, event: str, subscription: "Subscription", consumers: int) -> None:
@@ -104,19 +95,16 @@ class Advisories:
             self._send_content(name, self.consumer_content(event, subscription, consumers))
 
     def consumer_content(self, event: str, subscription: "Subscription", consumers: int) -> bytes:
-        """The advisory of a consumer."""
         selector = None if subscription.selector is None else subscription.selector.text
         details = {"prefetch": subscription.prefetch, "priority": subscription.priority, "selector": selector}
         body = {"event": event, **_of(subscription), **details, "exclusive": subscription.exclusive}
         return self._content({"consumerCount": consumers, "consumerId": _id(subscription)}, body)
 
     def producer_started(self, session: "Session", id: str, destination: Destination) -> None:
-        """A producer that says where it sends came."""
         self._producers.setdefault(destination, {})[session, id] = None
         self._producer("started", session, id, destination)
 
     def producer_stopped(self, session: "Session", id: str, destination: Destination) -> None:
-        """A producer went."""
         there = self._producers[destination]
         del there[session, id]
         self._producer("stopped", session, id, destination)
@@ -128,7 +116,6 @@ class Advisories:
             self._send_content(name, self._producer_content(event, session, id, destination))
 
     def producers(self, destination: Destination) -> Iterable[bytes]:
-        """The advisories of the producers there are for a destination."""
         for session, id in list(self._producers.get(destination, ())):
             if (session, id) in self._producers.get(destination, ()):
                 yield self._producer_content("started", session, id, destination)
@@ -140,17 +127,11 @@ class Advisories:
     # Consumers and limits that are in trouble.
 
     def slow_consumer(self, subscription: "Subscription") -> None:
-        """A consumer has become slow (policy ``advisory_for_slow_consumers``)."""
         source = subscription.source
         if source.policy.advisory_for_slow_consumers and (name := self._name("SlowConsumer", source.destination)):
             self._send(name, {"consumerId": _id(subscription)}, _of(subscription))
 
     def full(self, destination: Destination, policy: Policy, usage: str, used: int) -> None:
-        """A limit is reached (policy ``advisory_when_full``).
-
-        Args:
-            used: how many bytes are in use.
-        """
         if policy.advisory_when_full and (name := self._name("FULL", destination)):
             headers: dict[str, object] = {"usageName": usage, "usageCount": used}
             self._send(name, headers, {"destination": str(destination), "usage": usage, "used": used})
@@ -158,29 +139,24 @@ class Advisories:
     # Messages without a receiver.
 
     def no_consumer(self, destination: Destination, policy: Policy, messages: list[Message]) -> None:
-        """Messages were sent without a consumer (policy ``send_advisory_if_no_consumers``)."""
         if policy.send_advisory_if_no_consumers and (name := self._name("NoConsumer", destination)):
             for message in messages:
                 self._send_about(name, destination, message, {}, {})
 
     def tells_expired(self, destination: Destination, policy: Policy) -> bool:
-        """Whether advisories of expired messages have subscribers."""
         return policy.advisory_for_expired and bool(self._name("Expired", destination))
 
     def expired(self, destination: Destination, policy: Policy, message: Message) -> None:
-        """A message has expired (policy ``advisory_for_expired``)."""
         if policy.advisory_for_expired and (name := self._name("Expired", destination)):
             self._send_about(name, destination, message, {}, {"expiration": message.expiration})
 
     def dead_lettered(
         self, destination: Destination, policy: Policy, message: Message, letters: Destination, cause: str
     ) -> None:
-        """A message became a dead letter (policy ``advisory_for_dead_letters``)."""
         if policy.advisory_for_dead_letters and (name := self._name("MessageDLQd", destination)):
             self._send_about(name, destination, message, {}, {"deadLetterDestination": str(letters), "cause": cause})
 
     def message_discarded(self, subscription: "Subscription", message: Message, discarded: int) -> None:
-        """A message was discarded for a slow subscription (policy ``advisory_for_discarding_messages``)."""
         source = subscription.source
         asked_for = source.policy.advisory_for_discarding_messages
         if asked_for and (name := self._name("MessageDiscarded", source.destination)):
@@ -227,22 +203,18 @@ class Advisories:
         topic.send(content, persistent=False)
 
     def replay(self, source: TopicSubscription, contents: list[bytes]) -> None:
-        """Tell one consumer of advisories what is there already."""
         messages = [Message(next(self._replayed), content, persistent=False) for content in contents]
         source.offer(messages, {})
 
 
 def is_advisory(destination: Destination) -> bool:
-    """Whether it is an advisory topic."""
     return destination.kind is DestinationKind.TOPIC and destination.name.startswith(PREFIX)
 
 
 def _id(subscription: "Subscription") -> str:
-    """What tells a consumer from all others: its connection and its id."""
     return f"{subscription.session.name}:{subscription.id}"
 
 
 def _of(subscription: "Subscription") -> dict[str, object]:
-    """Which consumer it is."""
     destination = str(subscription.source.destination)
     return {"connection": subscription.session.name, "subscription": subscription.id, "destination": destination}

@@ -32,26 +32,6 @@ class Broker:
 
     Args:
         call_later: asks for a ``turns.planned_turn`` in so many seconds; without it commits never linger.
-        tracer: makes spans of traced messages; None for no tracing.
-
-    Attributes:
-        core: what every part needs.
-        turns: runs turns and commits.
-        destinations: all there are.
-        durables: the durable subscriptions.
-        durable_patterns: those to all topics that match a pattern.
-        groups: the consumer groups of streams.
-        ledger: says what becomes of messages, where a policy asks for it.
-        advisories: tells of what happens, on topics.
-        routing: where sends go.
-        producers: those that number their sends.
-        transactions: what transactions need.
-        xa: the branches of XA transactions.
-        schedule: messages that are sent later.
-        staged: what bulk writers have staged and not committed yet.
-        slow_consumers: looks for them.
-        disks: the disks that are watched.
-        failure: what becomes of commits that the store refuses.
     """
 
     def __init__(
@@ -95,19 +75,15 @@ class Broker:
 
     @property
     def queues(self) -> dict[str, Queue]:
-        """All queues, by name. Not to be changed."""
         return self.destinations.queues
 
     def queue(self, name: str) -> Queue:
-        """The queue of a name, created on first use."""
         return self.destinations.queue(name)
 
     def topic(self, name: str) -> Topic:
-        """The topic of a name, created on first use."""
         return self.destinations.topic(name)
 
     def stream(self, name: str) -> Stream:
-        """The stream of a name, created on first use."""
         return self.destinations.stream(name)
 
     def target(self, destination: str) -> Target:
@@ -115,7 +91,6 @@ class Broker:
         return self.routing.target(destination)
 
     def begin_transaction(self) -> Transaction:
-        """Begin a local transaction."""
         return Transaction(self.transactions)
 
     def reload(self, settings: Settings) -> None:

@@ -1,10 +1,12 @@
-"""What becomes of a message that cannot be delivered: its dead letter."""
+"""What becomes of a message that was not acknowledged: when it is delivered again; or its dead letter."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from random import Random
 from typing import Protocol
 
-from quire.broker.core.core import Core, DestinationLedger
+from quire.broker.core.core import Core
+from quire.broker.core.destination_ledger import DestinationLedger
 from quire.destination import Destination, DestinationKind, checked
 from quire.errors import InvalidDestination
 from quire.message import Message, with_headers
@@ -34,10 +36,6 @@ class Origin(Protocol):
     """Where messages are that cannot be delivered: a queue, a topic, a durable subscription.
 
     Attributes:
-        destination: its address.
-        policy: says what becomes of them.
-        expired: how many have expired.
-        dead_lettered: how many became dead letters, without those that clients suppressed.
         suppressed: how many became dead letters because clients suppressed them as duplicates.
     """
 
@@ -48,20 +46,14 @@ class Origin(Protocol):
     suppressed: int
 
     @property
-    def ledger(self) -> "DestinationLedger | None":
-        """Where events of its messages are noted; None if they are not."""
+    def ledger(self) -> "DestinationLedger | None": ...
 
     @property
-    def is_dead_letter_queue(self) -> bool:
-        """Whether this is where dead letters go; a message that fails here stays here."""
+    def is_dead_letter_queue(self) -> bool: ...
 
 
 def needs_expired(core: Core, origin: Origin, *, persistent: bool) -> bool:
-    """Whether the contents of expired messages are needed: for dead letters, or for advisories with subscribers.
-
-    Args:
-        persistent: whether they are persistent.
-    """
+    """Whether the contents of expired messages are needed: for dead letters, or for advisories with subscribers."""
     policy = origin.policy
     if core.advisories.tells_expired(origin.destination, policy):
         return True
@@ -76,7 +68,6 @@ def send_dead_letters(
 
     Args:
         reason: ``expired``, ``duplicate`` (a client suppressed them), or ``failed``.
-        subscriber: whose they are, if they are of a durable subscription.
     """
     policy = origin.policy
     if origin.ledger is not None:
@@ -163,7 +154,6 @@ def dead_letter_names(policies: Policies) -> Callable[[Destination], bool]:
 
 
 def dead_letter(message: Message, origin: Destination, cause: str) -> bytes:
-    """The content of a message's dead letter."""
     added = {ORIGIN: f"/{origin.kind}/{origin.name}", CAUSE: cause}
     if message.expiration:
         added[EXPIRATION] = str(message.expiration)
@@ -180,3 +170,71 @@ def redriven(content: bytes) -> bytes:
         gone |= {b"group", b"offset"}
     kept = [line for line in content[:end].split(b"\n") if line.partition(b":")[0] not in gone]
     return b"\n".join(kept) + content[end:]
+
+
+LONGEST = 100 * 365 * 86_400.0
+"""No delay is longer, in seconds: times further away do not fit the records of every store."""
+
+
+class RetryDelays(Protocol):
+    def delay_ms(self, attempt: int) -> int:
+        """How long a message waits before a retry, from 1, in milliseconds."""
+
+
+def redelivery_delay(policy: Policy, failures: int, random: Random) -> float:
+    """The delay before a message's next redelivery, as ActiveMQ's JMS client computes it.
+
+    The first delay is ``initial_redelivery_delay``. Each later one is ``redelivery_delay``. Under exponential back-off
+    it is the one before times the multiplier, up to ``maximum_redelivery_delay`` (``redelivery_delay`` if that is
+    more), and ``redelivery_delay`` if the one before was 0. Collision avoidance varies all but the first, the maximum
+    too. (``RedeliveryPolicy.getNextRedeliveryDelay``; there each step on the way is varied, so that back-off multiplies
+    the variations. Here the result is varied, once.)
+    """
+    if failures <= 1:
+        return min(policy.initial_redelivery_delay, LONGEST)
+    grows = policy.use_exponential_back_off and policy.back_off_multiplier > 1
+    delay = _backed_off(policy, failures) if grows else policy.redelivery_delay
+    if policy.use_collision_avoidance:
+        delay *= 1 + random.uniform(-1, 1) * policy.collision_avoidance_factor
+    return min(delay, LONGEST)
+
+
+def redelivery_delay_ms(policy: Policy, failures: int, random: Random) -> int:
+    return round(redelivery_delay(policy, failures, random) * 1000)
+
+
+def _backed_off(policy: Policy, failures: int) -> float:
+    first, steps = policy.initial_redelivery_delay, failures - 1
+    if first == 0:
+        first, steps = policy.redelivery_delay, failures - 2
+    try:
+        delay = first * policy.back_off_multiplier**steps
+    except OverflowError:
+        delay = LONGEST if first else 0.0
+    # A delay that is no product stands above the maximum, as it does in the client.
+    if steps and 0 <= policy.maximum_redelivery_delay < delay:
+        return max(policy.maximum_redelivery_delay, policy.redelivery_delay)
+    return delay
+
+
+def count_deliveries(
+    messages: list[Message], failed: int, cause: str, maximum: int,
+    dead_letter: Callable[[list[Message], str, str], None],
+) -> tuple[list[Message], int]:  # fmt: skip
+    """Count a delivery of each, and of the first ones a failure; those that failed too often are dead letters. The
+    others, and how many of them failed.
+    """
+    poison: list[Message] = []
+    for index, message in enumerate(messages):
+        message.redelivered = True
+        message.deliveries += 1
+        message.failures += index < failed
+        if 0 <= maximum < message.failures:
+            poison.append(message)
+    if not poison:
+        return messages, failed
+    text = f"delivery failed {poison[0].failures} times, the maximum is {maximum}: {cause}"
+    dead_letter(poison, "failed", text)
+    sequences = {message.sequence for message in poison}
+    failed -= len([message for message in messages[:failed] if message.sequence in sequences])
+    return [message for message in messages if message.sequence not in sequences], failed

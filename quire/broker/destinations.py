@@ -8,6 +8,7 @@ import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import TypeVar
 
 from quire.broker.core.core import Core
 from quire.broker.queues.queue import Queue
@@ -22,6 +23,8 @@ from quire.errors import InvalidArgument, UnknownDestination
 from quire.logs import event
 from quire.store.base import IDENTITY, StoredDestination
 
+_T = TypeVar("_T")
+
 STEP = 1000
 """How many records one step removes."""
 
@@ -30,11 +33,7 @@ STEP_BYTES = 16 << 20
 
 
 class LaneRemoval:
-    """One removal. It begins after the open commit, so that it sees all that was sent before.
-
-    Args:
-        done: called when nothing is left.
-    """
+    """One removal. It begins after the open commit, so that it sees all that was sent before."""
 
     def __init__(self, core: Core, lanes: Sequence[int], name: str, done: Callable[[], None]) -> None:
         self._core = core
@@ -82,10 +81,6 @@ class Destinations:
     """All destinations.
 
     Attributes:
-        queues: by name.
-        topics: by name.
-        streams: by name.
-        partitions: how many all streams have together.
         version: changes whenever a destination comes or goes: who keeps what it found looks again.
         created: called with each new destination, by who wants to know.
         check_place: called before one is made; raises an error if another shard of the cluster has it.
@@ -106,31 +101,15 @@ class Destinations:
         core.limits.count_destinations(lambda: len(self.queues) + len(self.topics) + self.partitions)
 
     def queue(self, name: str) -> Queue:
-        """The queue of a name, created on first use.
-
-        Raises:
-            InvalidDestination: it cannot be a name.
-        """
         return self.queues.get(name) or self.create_queue(name)
 
     def topic(self, name: str) -> Topic:
-        """The topic of a name, created on first use.
-
-        Raises:
-            InvalidDestination: it cannot be a name.
-        """
         return self.topics.get(name) or self.create_topic(name)
 
     def stream(self, name: str) -> Stream:
-        """The stream of a name, created on first use.
-
-        Raises:
-            InvalidDestination: it cannot be a name.
-        """
         return self.streams.get(name) or self.create_stream(name)
 
     def load(self) -> None:
-        """Take what the store has."""
         found = self._core.store.destinations()
         self._next_id = 1 + max([number for stored in found for number in (stored.id, *stored.lanes)], default=0)
         for stored in found:
@@ -162,7 +141,6 @@ class Destinations:
         return changed
 
     def _lanes_for(self, destination: Destination) -> int:
-        """How many lanes a queue or topic has by its policy."""
         return PRIORITIES if self._core.settings.policies.of(destination).prioritized_messages else 1
 
     def _load_topic(self, stored: StoredDestination) -> None:
@@ -185,7 +163,6 @@ class Destinations:
         self.version += 1
 
     def policies_changed(self) -> None:
-        """Other policies apply from now on."""
         self.version += 1
         for queue in self.queues.values():
             queue.policy_changed()
@@ -195,11 +172,7 @@ class Destinations:
             stream.policy_changed()
 
     def names(self, kind: DestinationKind, after: str = "") -> Iterator[str]:
-        """The names of all destinations of a kind, in order; meanwhile some may go.
-
-        Args:
-            after: only names behind this one.
-        """
+        """The names of all destinations of a kind, in order; meanwhile some may go."""
         if self._names_version != self.version:
             self._names_version, self._names = self.version, {}
         if kind not in self._names:
@@ -211,32 +184,29 @@ class Destinations:
         return islice(names, bisect_right(names, after), None)
 
     def existing_queue(self, name: str) -> Queue:
-        """The queue of a name.
-
-        Raises:
-            UnknownDestination: there is none.
-        """
-        try:
-            return self.queues[name]
-        except KeyError:
-            raise UnknownDestination(f"the queue {name[:100]!r} does not exist", name=name[:100]) from None
+        return _existing("queue", self.queues, name)
 
     def create_queue(self, name: str) -> Queue:
-        """Make a queue that is not there.
+        stored = self._new(queue_destination(name))
+        queue = self._add_queue(stored, new=True)
+        self._is_made(stored)
+        return queue
 
-        Raises:
-            InvalidDestination: it cannot be a name.
-            ShardMoved: another shard of the cluster has it.
-        """
-        destination = queue_destination(name)
+    def _new(self, destination: Destination) -> StoredDestination:
+        """A queue or a topic that may be made here: ``ShardMoved`` if another shard of the cluster has it."""
         self._core.limits.check_destinations()
         self.check_place(destination)
         lanes = self._take_ids(self._lanes_for(destination))
-        stored = StoredDestination(lanes[0], DestinationKind.QUEUE, name, {}, lanes)
-        queue = self._add_queue(stored, new=True)
+        return StoredDestination(lanes[0], destination.kind, destination.name, {}, lanes)
+
+    def _is_made(self, stored: StoredDestination) -> None:
+        """Store a destination with the open commit, and announce it."""
         self._core.change_destination(stored.id, stored)
-        self._announce(destination)
-        return queue
+        destination = Destination(DestinationKind(stored.kind), stored.name)
+        self.version += 1
+        self._core.advisories.destination_created(destination)
+        for call in list(self.created.values()):
+            call(destination)
 
     def create_internal(self, kind: str, name: str) -> StoredDestination:
         """Make a destination of the broker's own, with one lane, that no client sees."""
@@ -251,31 +221,12 @@ class Destinations:
         return queue
 
     def existing_topic(self, name: str) -> Topic:
-        """The topic of a name.
-
-        Raises:
-            UnknownDestination: there is none.
-        """
-        try:
-            return self.topics[name]
-        except KeyError:
-            raise UnknownDestination(f"the topic {name[:100]!r} does not exist", name=name[:100]) from None
+        return _existing("topic", self.topics, name)
 
     def create_topic(self, name: str) -> Topic:
-        """Make a topic that is not there.
-
-        Raises:
-            InvalidDestination: it cannot be a name.
-            ShardMoved: another shard of the cluster has it.
-        """
-        destination = topic_destination(name)
-        self._core.limits.check_destinations()
-        self.check_place(destination)
-        lanes = self._take_ids(self._lanes_for(destination))
-        stored = StoredDestination(lanes[0], DestinationKind.TOPIC, name, {}, lanes)
+        stored = self._new(topic_destination(name))
         topic = self._add_topic(stored, new=True)
-        self._core.change_destination(stored.id, stored)
-        self._announce(destination)
+        self._is_made(stored)
         return topic
 
     def _add_topic(self, stored: StoredDestination, *, new: bool = False, counts: Counts | None = None) -> Topic:
@@ -284,27 +235,9 @@ class Destinations:
         return topic
 
     def existing_stream(self, name: str) -> Stream:
-        """The stream of a name.
-
-        Raises:
-            UnknownDestination: there is none.
-        """
-        try:
-            return self.streams[name]
-        except KeyError:
-            raise UnknownDestination(f"the stream {name[:100]!r} does not exist", name=name[:100]) from None
+        return _existing("stream", self.streams, name)
 
     def create_stream(self, name: str, partitions: int | None = None) -> Stream:
-        """Make a stream that is not there.
-
-        Args:
-            partitions: how many partitions it has; None for what the policy says.
-
-        Raises:
-            InvalidDestination: it cannot be a name.
-            InvalidArgument: a stream cannot have so many partitions.
-            ShardMoved: another shard of the cluster has it.
-        """
         destination = stream_destination(name)
         policy = self._core.settings.policies.of(destination)
         count = _checked_count(policy.partitions if partitions is None else partitions)
@@ -313,17 +246,10 @@ class Destinations:
         lanes = self._take_ids(count)
         stored = StoredDestination(lanes[0], DestinationKind.STREAM, name, _identity(), lanes)
         stream = self._add_stream(stored, new=True)
-        self._core.change_destination(stored.id, stream.stored)
-        self._announce(destination)
+        self._is_made(stream.stored)
         return stream
 
     def add_partitions(self, stream: Stream, count: int) -> None:
-        """Give a stream more partitions.
-
-        Raises:
-            InvalidArgument: it has more already, or cannot have so many.
-            TooManySubscriptions: its groups would have too many.
-        """
         known = len(stream.partitions)
         if _checked_count(count) < known:
             raise InvalidArgument(
@@ -343,22 +269,13 @@ class Destinations:
         return stream
 
     def watch(self, owner: object, call: Callable[[Destination], None] | None) -> None:
-        """Make a call with each new destination from now on; None ends that."""
         if call is None:
             self.created.pop(owner, None)
         else:
             self.created[owner] = call
 
-    def _announce(self, destination: Destination) -> None:
-        self.version += 1
-        self._core.advisories.destination_created(destination)
-        for call in list(self.created.values()):
-            call(destination)
-
     def remove_stored(self, stored: StoredDestination, count: int) -> None:
-        """Remove a destination from the store: with the open commit if it is small, in steps that begin there if
-        not.
-        """
+        """With the open commit if it is small; in steps that begin there if not."""
         spooled = [lane for lane in stored.lanes if not self._core.spool.is_empty(lane)]
         if count <= AT_ONCE and not spooled:
             self._core.change_destination(stored.id, None)
@@ -390,7 +307,6 @@ class Destinations:
         core.advisories.destination_deleted(queue.destination)
 
     def delete_topic(self, topic: Topic) -> None:
-        """Delete a topic without consumers, with its durable subscriptions and all messages."""
         core = self._core
         del self.topics[topic.destination.name]
         topic.is_deleted = True
@@ -404,7 +320,6 @@ class Destinations:
         core.advisories.destination_deleted(topic.destination)
 
     def delete_stream(self, stream: Stream) -> None:
-        """Delete a stream whose groups have no members, with its groups and all messages."""
         core = self._core
         del self.streams[stream.destination.name]
         stream.is_deleted = True
@@ -418,6 +333,13 @@ class Destinations:
             core.forget(partition)
         self.remove_stored(stream.stored, sum([partition.count for partition in stream.partitions]))
         core.advisories.destination_deleted(stream.destination)
+
+
+def _existing(kind: str, there: Mapping[str, _T], name: str) -> _T:
+    try:
+        return there[name]
+    except KeyError:
+        raise UnknownDestination(f"the {kind} {name[:100]!r} does not exist", name=name[:100]) from None
 
 
 def _identity() -> dict[str, object]:
@@ -445,7 +367,6 @@ class IdleDestinations:
         self._idle: dict[Queue | Topic, tuple[int, float]] = {}
 
     def start(self) -> None:
-        """Look from now on."""
         self._core.scheduler.call_later(CHECK_PERIOD, self._check)
 
     def _check(self) -> None:
@@ -477,6 +398,5 @@ class IdleDestinations:
             self._destinations.delete_topic(self._destinations.topics[name])
 
     def _idle_since(self, candidate: "Queue | Topic", now: float) -> tuple[int, float]:
-        """How many messages had come, and since when no other has."""
         known = self._idle.get(candidate)
         return known if known is not None and known[0] == candidate.enqueued else (candidate.enqueued, now)

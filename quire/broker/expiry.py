@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from quire.broker.core.core import Core
 from quire.broker.dead_letter import needs_expired, send_dead_letters
 from quire.broker.destinations import Destinations
-from quire.broker.expired_entries import ExpiredEntries
-from quire.broker.queues.lane import found_links
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.routing.temporary import Temporaries
 from quire.broker.topics.topic import Topic
+from quire.clock import Clock
+from quire.cursors.lane import found_links
+from quire.cursors.spool import Spool
 from quire.errors import StoreCorrupt, StoreError
 from quire.message import Message
+from quire.store.base import FIRST_EXPIRATION, Expiration, StoreReader
 
 if TYPE_CHECKING:
-    from quire.broker.queues.lane import QueueLane
+    from quire.cursors.lane import QueueLane
 
 
 RUN = 500
@@ -48,7 +50,6 @@ class Cost(NamedTuple):
     Attributes:
         messages: how many messages it was about; more if it was dearer.
         bytes: how many bytes of messages were read, or written as dead letters.
-        stayed: how many of the messages had to stay.
     """
 
     messages: int
@@ -70,14 +71,8 @@ class ExpiredMessages:
     def remove(self, lane: int, sequences: list[int], *, persistent: bool) -> Iterator[Cost]:
         """Remove records of a lane that have expired, but for those in flight.
 
-        Args:
-            persistent: whether they are in the store; otherwise they are in the spool.
-
         Yields:
             After each removal, what it has cost.
-
-        Raises:
-            StoreError: records cannot be read. What was yielded before is done.
         """
         lane = lane if persistent else self._core.spool.lane_of(lane)
         for start in range(0, len(sequences), RUN):
@@ -91,7 +86,6 @@ class ExpiredMessages:
                 yield Cost(0, 0, len(run))
 
     def _look_up(self) -> None:
-        """See whose lanes there are."""
         destinations = self._destinations
         if self._version != destinations.version:
             self._version = destinations.version
@@ -103,7 +97,6 @@ class ExpiredMessages:
             }
 
     def _temporary(self, lane: int) -> "tuple[LaneDispatch, QueueLane] | None":
-        """The temporary queue that a lane belongs to."""
         temporary = self._temporaries.queue_of(lane)
         return None if temporary is None else (temporary, temporary.lanes[0])
 
@@ -113,7 +106,7 @@ class ExpiredMessages:
         self, queue: LaneDispatch, lane: "QueueLane", run: list[int], persistent: bool
     ) -> Iterator[Cost]:
         source = self._core.store if persistent else self._core.spool
-        free = queue.locator.free_of(run)
+        free = queue.free_of(run)
         entries = [
             _shell(link.sequence, link.size, lane.priority, persistent=persistent)
             for link in found_links(source, lane.id, free)
@@ -130,14 +123,12 @@ class ExpiredMessages:
             yield Cost(2 * len(portion), _size(messages), len(portion) - len(messages))
 
     def _dead_letter(self, queue: LaneDispatch, messages: list[Message]) -> None:
-        """Remove messages that are not in flight."""
-        taken = set(queue.withdrawal.take_out([message.sequence for message in messages]))
+        taken = set(queue.take_out([message.sequence for message in messages]))
         messages = [message for message in messages if message.sequence in taken]
-        queue.withdrawal.removed(messages)
+        queue.remove_taken_out(messages)
         send_dead_letters(self._core, queue, messages, "expired", CAUSE)
 
     def _load(self, lane: int, sequences: list[int], *, persistent: bool) -> list[Message]:
-        """Read messages; a damaged one is left out and stays where it is."""
         while sequences:
             try:
                 return (self._core.store if persistent else self._core.spool).load(lane, sequences)
@@ -184,7 +175,6 @@ class ExpiredMessages:
 
 
 def _shell(sequence: int, size: int, priority: int, *, persistent: bool) -> Message:
-    """A message without its content."""
     message = Message(sequence, b"", priority=priority, persistent=persistent)
     message.size, message.stored = size, True
     return message
@@ -195,7 +185,6 @@ def _size(messages: list[Message]) -> int:
 
 
 def _portions(entries: list[Message], limit: int) -> Iterator[list[Message]]:
-    """Split messages into portions of so many bytes, or of one larger message."""
     portion: list[Message] = []
     size = 0
     for entry in entries:
@@ -206,6 +195,47 @@ def _portions(entries: list[Message], limit: int) -> Iterator[list[Message]]:
         size += entry.size
     if portion:
         yield portion
+
+
+READ = 1000
+"""How many entries one read brings."""
+
+STAY = 10_000
+"""After a second for so many entries that stayed, the index is read from its head again."""
+
+
+class ExpiredEntries:
+    """The expired entries of one index.
+
+    Some have to stay: their messages are in flight, hidden, damaged, or of the schedule. So that these are not read by
+    each sweep, a sweep begins where the last one ended. Now and then one begins at the head: what stayed may be free
+    now, and what came late is there.
+
+    Attributes:
+        stayed: how many have stayed since the index was read from its head; set by those who remove the others.
+    """
+
+    def __init__(self, source: StoreReader | Spool, clock: Clock) -> None:
+        self.stayed = 0
+        self._source = source
+        self._clock = clock
+        self._swept = FIRST_EXPIRATION
+        self._has_ended = False
+        self._head_read_at = 0.0
+
+    def sweep(self, now_ms: int) -> Iterator[list[Expiration]]:
+        """Read what has expired and was not read by the last sweep; from the head, if that did not ``end``."""
+        now = self._clock.monotonic()
+        if not self._has_ended or now >= self._head_read_at + self.stayed / STAY:
+            self._swept, self.stayed, self._head_read_at = FIRST_EXPIRATION, 0, now
+        self._has_ended = False
+        while found := self._source.expired(now_ms, READ, self._swept):
+            self._swept = found[-1]
+            yield found
+
+    def end(self) -> None:
+        """What the sweep read was removed, or has to stay."""
+        self._has_ended = True
 
 
 STEP = 4000
@@ -233,7 +263,6 @@ class Expiry:
         self._is_sweeping = False
 
     def start(self) -> None:
-        """Sweep from now on."""
         self._core.scheduler.call_later(self._core.settings.broker.expiry_interval, self._begin)
 
     def _begin(self) -> None:
@@ -243,7 +272,6 @@ class Expiry:
             self._core.steps.add(self._step, "the removal of expired messages")
 
     def _step(self) -> bool:
-        """Remove some of what has expired; whether there is more."""
         clock = self._core.clock
         end, messages, size = clock.monotonic() + BUDGET, 0, 0
         work = self._work = self._work or self._sweep(self._core.wall.past_ms())

@@ -11,7 +11,8 @@ deliveries is known; the tracer limits spans by time.
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from quire.broker.core.core import Core, DestinationLedger, LedgerLane, Owner, Part, Span, Tracer
+from quire.broker.core.core import Core, Owner, Part, Span, Tracer
+from quire.broker.core.destination_ledger import DestinationLedger, LedgerLane
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.destinations import Destinations
 from quire.destination import Destination
@@ -35,13 +36,6 @@ _SAMPLED = frozenset("13579bdf")
 
 
 class TracedDestination(DestinationLedger):
-    """Traces one destination, or one of its subscribers.
-
-    Args:
-        inner: the ledger's own; None if its policy does not ask for it.
-        after_commit: makes a call when the open commit is done.
-    """
-
     def __init__(
         self, ledger: LedgerLane, destination: str, inner: DestinationLedger | None, tracer: Tracer,
         after_commit: Callable[[Callable[[], None]], None],
@@ -57,13 +51,11 @@ class TracedDestination(DestinationLedger):
     # Messages come.
 
     def sent(self, sender: Session | None) -> None:
-        """A message joins the open commit."""
         self._since = self._since or self._tracer.now()
         if self._inner is not None:
             self._inner.sent(sender)
 
     def committing(self, messages: list[Message]) -> list[Run]:
-        """The open commit ends: sends end when it is done, commits begin now."""
         since, self._since = self._since or self._tracer.now(), 0
         spans = self._spans("send", messages, since) + self._spans("commit", messages)
         self._end_after_commit(spans)
@@ -72,7 +64,6 @@ class TracedDestination(DestinationLedger):
     # They go.
 
     def dispatched(self, subscription: Subscription, messages: list[Message]) -> None:
-        """A consumer was given messages."""
         for message in messages[:LOOKED_AT]:
             if span := self._span("deliver", message):
                 self._deliveries[message.sequence, subscription] = span
@@ -91,26 +82,22 @@ class TracedDestination(DestinationLedger):
             self._inner.acknowledged(messages, subscription)
 
     def came_back(self, messages: list[Message]) -> None:
-        """Messages were not acknowledged."""
         self._end_deliveries(messages, None, "returned")
         if self._inner is not None:
             self._inner.came_back(messages)
 
     def returned(self, messages: list[Message]) -> None:
-        """Messages came back that no application has seen."""
         self._end_deliveries(messages, None, "returned")
         if self._inner is not None:
             self._inner.returned(messages)
 
     def ended(self, messages: list[Message], reason: str) -> None:
-        """Messages have expired, or become dead letters."""
         self._end_deliveries(messages, None, reason)
         self._end_after_commit(self._spans("expire" if reason == "expired" else "dead-letter", messages))
         if self._inner is not None:
             self._inner.ended(messages, reason)
 
     def removed(self, messages: list[Message]) -> None:
-        """An operator, or retention, removed messages."""
         self._end_deliveries(messages, None, "removed")
         if self._inner is not None:
             self._inner.removed(messages)
@@ -185,15 +172,12 @@ class Ledger:
         return TracedDestination(self, str(destination), inner, self._tracer, self._core.after_commit)
 
     def is_kept(self, destination: Destination) -> bool:
-        """Whether the policy of a destination asks for the ledger, and it is not the ledger itself."""
         return self._core.settings.policies.of(destination).ledger and destination.name != STREAM
 
     def now_ms(self) -> int:
-        """The time, in milliseconds since the epoch."""
         return self._core.clock.now_ms()
 
     def note(self, run: Run) -> None:
-        """Something happened that is written with the next commit."""
         self._noted.append(run)
         if not self._is_waiting:
             self._is_waiting = True
@@ -218,7 +202,6 @@ class Ledger:
 
     @property
     def _lane(self) -> "Partition":
-        """The stream's one partition; it is made on first use."""
         streams = self._destinations.streams
         if self._partition is None or STREAM not in streams:
             with self._core.limits.own_work():

@@ -28,8 +28,6 @@ CHECK_PERIOD = 60.0
 
 
 class _Known:
-    """What is known of a producer; its number only once it was asked for."""
-
     __slots__ = ("last_sent", "period", "sequence")
 
     def __init__(self, last_sent: int) -> None:
@@ -39,13 +37,6 @@ class _Known:
 
 
 class ProducerIds:
-    """All producers that a broker knows.
-
-    Attributes:
-        limit: how many may be known.
-        forgotten: how many were forgotten since the start, for their number or their age.
-    """
-
     def __init__(self, core: Core) -> None:
         self.limit = core.settings.producer.id_cache_size
         self.forgotten = 0
@@ -87,7 +78,6 @@ class ProducerIds:
         return is_new
 
     def sequence(self, id: str) -> int:
-        """The highest number taken of a producer's sends; 0 if it is unknown."""
         known = self._known.get(id)
         if known is None:
             if self._is_adopted or id in self._absent:
@@ -124,24 +114,16 @@ class ProducerIds:
     # Look, and forget.
 
     def ids(self) -> list[str]:
-        """The ids of all producers, in order."""
         return sorted(self._known)
 
     def last_sent(self, id: str) -> int:
-        """When a producer sent last, in milliseconds since the epoch; 0 if it is forgotten."""
         known = self._known.get(id)
         return 0 if known is None else known.last_sent
 
     def status(self, id: str) -> ProducerStatus:
-        """What is known of a producer."""
         return ProducerStatus(id, self.sequence(id), self.last_sent(id))
 
     def forget(self, id: str) -> None:
-        """Forget a producer: what it repeats from now on is new.
-
-        Raises:
-            UnknownProducer: there is none of that id.
-        """
         if id not in self._known:
             raise UnknownProducer(f"the producer {id[:60]!r} has not sent numbered messages", producer=id[:60])
         self._drop(id)
@@ -162,7 +144,6 @@ class ProducerIds:
             self._core.steps.add(self._forget_step, "the removal of silent producers")
 
     def _forget_step(self) -> bool:
-        """Forget the next so many; whether there are more."""
         for _ in range(STEP):
             if not self._has_to_forget:
                 return False
@@ -171,7 +152,6 @@ class ProducerIds:
 
     @property
     def _has_to_forget(self) -> bool:
-        """Whether there are too many, or the one that has been silent for longest was so for too long."""
         if len(self._known) > self.limit:
             return True
         age = self._core.settings.producer.id_max_age
@@ -201,6 +181,5 @@ class ProducerIds:
 
 
 def _mark(id: str) -> str:
-    """The key of a producer's mark."""
     key = MARKS + id
     return key if len(key.encode()) <= MAX_MARK_KEY else MARKS + hashlib.sha256(id.encode()).hexdigest()

@@ -13,28 +13,17 @@ may need one that settles what others gave back, and then one that stores the di
 
 
 class Puller(Protocol):
-    """A consumer that asks for messages: a ``Subscription``, or one with several parts.
-
-    Attributes:
-        prefetch: 0.
-        pulled: how many messages it may still be given of those it asked for.
-    """
-
     prefetch: int
     pulled: int
 
-    def grant(self, count: int) -> None:
-        """It may be given so many messages more."""
+    def grant(self, count: int) -> None: ...
 
     @property
-    def id(self) -> str:
-        """Its name."""
+    def id(self) -> str: ...
 
-    def wake(self) -> None:
-        """It may be given messages at the end of this turn."""
+    def wake(self) -> None: ...
 
-    def look(self) -> None:
-        """Be given now what there is."""
+    def look(self) -> None: ...
 
 
 class Pull:
@@ -79,7 +68,6 @@ class Pull:
             self._timer.cancel()
 
     def came(self) -> None:
-        """Messages came: it is over if they were the last."""
         if self._puller.pulled <= 0:
             self._tell()
 
@@ -103,12 +91,10 @@ class Pull:
         return False
 
     def _end(self) -> None:
-        """The time is up."""
         self._puller.look()
         self._tell()
 
     def _tell(self) -> None:
-        """It is over: say so."""
         ended, left = self._ended, self._puller.pulled
         if ended is not None:
             self.cancel()

@@ -33,12 +33,8 @@ class SchedulePart:
     """What concerns the schedule in one commit.
 
     Attributes:
-        owner: the schedule.
-        listed: whether the broker knows that there is something here.
-        appends: records of messages that were sent to it.
         again: records that are tried again if the commit fails, by their id in the schedule.
         removals: the sizes of the records to remove, by sequence.
-        written: the records that were put into the batch, in ascending sequence.
     """
 
     __slots__ = ("again", "appends", "listed", "owner", "removals", "written")
@@ -52,7 +48,6 @@ class SchedulePart:
         self.written: list[Message] = []
 
     def write(self, batch: WriteBatch, lane: int) -> None:
-        """Put it into a batch."""
         self.written = sorted([*self.appends, *self.again.values()], key=lambda record: record.sequence)
         part = batch.lane(lane)
         part.appends, part.removals = self.written, list(self.removals)
@@ -98,9 +93,6 @@ class Timing:
         period: milliseconds.
         repeat: how many sends follow the first one of a run; -1 for no end.
         cron: a cron entry, in UTC; empty for none.
-
-    Raises:
-        InvalidHeader: a value is out of its range, there are repeats without a period, or the entry is none.
     """
 
     delay: int = 0
@@ -119,10 +111,7 @@ class Timing:
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> Self | None:
-        """What a message's headers say; None if it is to be sent at once.
-
-        As in ActiveMQ, repeats alone schedule nothing.
-        """
+        """As in ActiveMQ, repeats alone schedule nothing."""
         if not any([headers.get(name, "").strip() for name in (DELAY, PERIOD, CRON)]):
             return None
         delay, period, repeat = [_number(headers, name) for name in (DELAY, PERIOD, REPEAT)]
@@ -134,38 +123,24 @@ class Timing:
 
     @property
     def recurs(self) -> bool:
-        """Whether the message is sent more than once."""
         return bool(self.repeat or self.cron)
 
     @property
     def is_endless(self) -> bool:
-        """Whether it is sent without end, or about so."""
         return bool(self.cron) or self.repeat < 0 or self.repeat > MANY
 
     @property
     def _is_too_dense(self) -> bool:
-        """Whether sends without end come more often than they may; a cron entry begins one run a minute at the most."""
         runs_on = self.repeat < 0 or self.repeat > MANY or (bool(self.cron) and self.repeat >= 60)
         return runs_on and self.period < LEAST_PERIOD
 
     def first(self, now_ms: int) -> int:
-        """When the first send is due.
-
-        Args:
-            now_ms: when the message was taken, in milliseconds since the epoch, as all times here.
-        """
         start = _cron(self.cron).next_after(now_ms) if self.cron else now_ms
         return start + self._wait
 
     def following(self, due: int, left: int, now_ms: int) -> tuple[int, int] | None:
-        """When the send after one is due. Times that have gone by are passed over, so that none is made up for.
-
-        Args:
-            due: when that one was due.
-            now_ms: when it was sent.
-
-        Returns:
-            The time, later than now, and how many repeats of the run are left then; None if it was the last send.
+        """When the next send is due, and the repeats left then. Times that have gone by are passed over, not made
+        up for.
         """
         if left:
             period = LEAST_PERIOD if self._is_too_dense else self.period  # an older broker has taken it
@@ -223,16 +198,10 @@ class ScheduledMessage:
 
     Attributes:
         id: its id in the schedule; the same for all sends of a message that recurs.
-        message_id: the message's own id.
-        sequence: the record's.
         due: when it is sent next, in milliseconds since the epoch.
-        destination: where to, as a destination header says it.
-        timing: when it is sent.
         left: how many repeats of its run are left after the next send; -1 for no end.
         time_to_live: how long it lives once it is sent, in milliseconds; None for ever.
-        priority: 0 to 9.
         persistent: whether it is persistent once it is sent. In the schedule every message is.
-        size: of its record, in bytes.
         sender: who has scheduled it (``Accounts.remembered``); empty if there were no users.
     """
 
@@ -251,7 +220,6 @@ class ScheduledMessage:
 
     @classmethod
     def of(cls, record: Message) -> Self:
-        """Read a record."""
         headers = record.headers()
         try:
             delay, period, repeat = [int(headers.get(name, 0)) for name in (_DELAY, _PERIOD, _REPEAT)]
@@ -279,14 +247,7 @@ class ScheduledMessage:
 def record_content(
     content: bytes, destination: str, timing: Timing, time_to_live: int | None, persistent: bool
 ) -> bytes:
-    """The content of a message's record.
-
-    Args:
-        content: the message's; headers that only the schedule may write, and those that are about it, are left out.
-        timing: when.
-        time_to_live: how long it lives once it is sent, in milliseconds; None for ever.
-        persistent: whether it is persistent then.
-    """
+    """The record of a message: headers that only the schedule may write, and those about it, are left out."""
     added = {_DESTINATION: destination}
     if sender := Message(0, content).header(SENDER.encode()):
         added[SENDER] = sender
@@ -303,7 +264,6 @@ def record_content(
 
 
 def endless_sender(content: bytes) -> str:
-    """Who has scheduled what a record sends without end; empty if it has an end, or there were no users."""
     end = content.index(b"\n\n")
     if content.find(_SENDER_LINE, 0, end) < 0 or content.find(_REPEAT_LINE, 0, end) < 0:
         return ""
@@ -312,7 +272,6 @@ def endless_sender(content: bytes) -> str:
 
 
 def following_record(record: Message, scheduled: ScheduledMessage, left: int) -> bytes:
-    """The content of the record that follows one which was sent and recurs."""
     return with_headers(record.content, {_ID: scheduled.id, _LEFT: str(left)})
 
 
@@ -333,7 +292,6 @@ def sent_content(record: Message, scheduled: ScheduledMessage, now_ms: int, new_
 
 
 def _split(content: bytes) -> tuple[list[bytes], bytes]:
-    """The header lines of a content without those about its schedule, and what follows them."""
     end = content.index(b"\n\n")
     lines = content[:end].split(b"\n")
     return [line + b"\n" for line in lines if not line.startswith(_LEFT_OUT)], content[end + 1 :]
@@ -344,7 +302,6 @@ class SchedulePage:
     """A part of the schedule.
 
     Attributes:
-        messages: as they were scheduled; one that recurs stands where it was when it was sent last.
         next: what to ask for the next page with; None at the end.
     """
 
@@ -392,17 +349,11 @@ class DueSoon:
 
     @property
     def earliest(self) -> int | None:
-        """When the first of them is due, in milliseconds since the epoch; None if there is none."""
         return self._records[0].expiration if self._records else None
 
     def read(self, reader: StoreReader, lane: int, horizon: int, passed: set[int]) -> None:
-        """When all of them are taken out: have what the store has next, as far as it fits and one look may read.
-
-        Args:
-            horizon: until when they are due, in milliseconds since the epoch.
-
-        Raises:
-            StoreCorrupt: a record is damaged or missing; ``data`` has its ``sequence``. Nothing has changed here.
+        """Take what the store has next, as far as it fits and one look may read. A missing record is
+        ``StoreCorrupt``.
         """
         self._lane, self.has_more = lane, True
         found = reader.expired(horizon, MOST_EXPIRATIONS, self._read_to)
@@ -438,7 +389,6 @@ class DueSoon:
             self.has_more = True
 
     def pop(self, now_ms: int) -> Message | None:
-        """Take the first record out, if it is due."""
         if not self._records or self._records[0].expiration > now_ms:
             return None
         record = self._records.pop(0)
@@ -446,7 +396,6 @@ class DueSoon:
         return record
 
     def discard(self, sequence: int) -> None:
-        """Take a record out that is removed; it need not be here."""
         for index, record in enumerate(self._records):
             if record.sequence == sequence:
                 self._bytes -= record.size + MESSAGE_OVERHEAD
@@ -470,7 +419,6 @@ def _read_run(reader: StoreReader, lane: int, run: list[int], room: int) -> list
 
 
 def _runs(sequences: list[int]) -> Iterator[list[int]]:
-    """Split sequences into runs of neighbours."""
     run: list[int] = []
     for sequence in sequences:
         if run and sequence != run[-1] + 1:
@@ -507,10 +455,7 @@ class Schedule:
     """The schedule of a broker.
 
     Attributes:
-        depth: how many messages it has; exact.
-        bytes: their sizes.
         sent: how many it has sent since the broker started.
-        soon: those that are in memory.
         check_send: called before a message is sent, with who has scheduled it and where it goes; raises an error if
             that user may not send it there now.
     """
@@ -536,7 +481,6 @@ class Schedule:
         self._is_busy = self._stopped = False
 
     def load(self) -> None:
-        """Take what the store has."""
         for stored in self._core.store.destinations():
             if stored.kind == KIND:
                 self._load(stored)
@@ -555,17 +499,11 @@ class Schedule:
         return self._stored.lanes[0]
 
     def now_ms(self) -> int:
-        """The time that due times are on, in milliseconds since the epoch."""
         return self._core.wall.past_ms()
 
     # A message comes in.
 
     def send_later(self, content: bytes, due: int, priority: int = 4) -> None:
-        """Take a message. It is in the schedule when the open commit is done, and refused if that fails.
-
-        Args:
-            due: when it is sent, in milliseconds since the epoch.
-        """
         self._open.appends.append(self._append(content, due, priority))
 
     def transfer_later(self, content: bytes, due: int, priority: int = 4) -> None:
@@ -589,11 +527,7 @@ class Schedule:
         return record
 
     def check_room(self, sender: str, more: int = 1) -> None:
-        """See that a user may schedule more messages without end.
-
-        Raises:
-            LimitExceeded: it has as many as it may.
-        """
+        """See that a user may schedule more messages without end."""
         limit = self._core.settings.limits.schedules_per_user
         if limit and self._endless.get(sender, 0) + more > limit:
             text = f"this user has {limit} scheduled messages without end: limits.schedules_per_user"
@@ -612,14 +546,12 @@ class Schedule:
     # Commits.
 
     def fill(self, commit: Commit) -> None:
-        """Put what has gathered into a commit."""
         part, self._open = self._open, SchedulePart(self)
         self._under_way = part
         commit.parts[self] = part
         part.write(commit.batch, self._lane)
 
     def committed(self, part: SchedulePart) -> None:
-        """A commit is done: what it brought can become due, what it sent is gone, and more may be due."""
         self._under_way = None
         grown = sum([record.size for record in part.written]) - sum(part.removals.values())
         self.depth += len(part.written) - len(part.removals)
@@ -648,7 +580,6 @@ class Schedule:
             self._core.list_part(following)
 
     def stop(self) -> None:
-        """Before a clean stop: nothing more is sent."""
         self._stopped = True
         if self._timer:
             self._timer.cancel()
@@ -661,13 +592,11 @@ class Schedule:
         self._timer = self._core.scheduler.call_later(seconds, self._wake)
 
     def _wake(self) -> None:
-        """Something may be due, or due soon."""
         if not (self._is_busy or self._stopped):
             self._is_busy = True
             self._core.steps.add(self._step, "the schedule")
 
     def _step(self) -> bool:
-        """Send some of what is due, or read what is due next; whether there is more to do at once."""
         if self._stopped or self.depth == 0:
             self._is_busy, self._timer = False, None
             return False
@@ -683,7 +612,6 @@ class Schedule:
         return False
 
     def _send_due(self, now: int) -> None:
-        """Send what is due, for a while."""
         clock = self._core.clock
         end = clock.monotonic() + BUDGET
         while (record := self.soon.pop(now)) is not None:
@@ -692,7 +620,6 @@ class Schedule:
                 return
 
     def _send(self, record: Message, now: int) -> None:
-        """Send a message, remove its record, and append the next one, all in the open commit."""
         try:
             scheduled = ScheduledMessage.of(record)
         except StoreCorrupt as damage:
@@ -710,11 +637,7 @@ class Schedule:
         self._core.hurry()
 
     def _deliver(self, scheduled: ScheduledMessage, content: bytes, expiration: int) -> bool:
-        """Give a message to its destination; to the dead letters if that is there no more, or its user may not send.
-
-        Returns:
-            Whether its user may send it, and go on with it.
-        """
+        """Give a message to its destination, or to the dead letters; whether its user may go on with it."""
         is_allowed = True
         with self._core.limits.own_work():
             try:
@@ -747,11 +670,6 @@ class Schedule:
         event("schedule.damaged", text, logging.ERROR, sequence=sequence)
 
     def _look_ahead(self, now: int) -> None:
-        """Read what is due soon, as far as one look goes.
-
-        Raises:
-            StoreError: the store cannot be read.
-        """
         passed = self._damaged | self._open.removals.keys()
         if self._under_way:  # the store may have it already, while it is not announced
             passed |= self._under_way.removals.keys() | {record.sequence for record in self._under_way.written}
@@ -768,7 +686,6 @@ class Schedule:
 
         Args:
             after: what the page before gave as ``next``; 0 for the first page.
-            limit: how many messages at the most. There are fewer when they are large.
         """
         if self._stored is None:
             return SchedulePage([], None)
@@ -777,12 +694,6 @@ class Schedule:
         return SchedulePage(messages, None if page.end else page.messages[-1].sequence)
 
     def cancel(self, id: str) -> None:
-        """Take a message out, with all its repeats. It is gone when the open commit is done.
-
-        Raises:
-            UnknownMessage: there is none, or it is being sent for the last time.
-            StoreError: it cannot be read.
-        """
         for part in (self._open, self._under_way):
             if part is not None and (record := part.again.pop(id, None)) is not None:
                 self._core.set_mark(_mark(id), None)
@@ -794,12 +705,8 @@ class Schedule:
         self._take_out(self._stored_message(id))
 
     def cancel_between(self, earliest: int, latest: int) -> Iterator[int]:
-        """Take all messages out that are due next between two times, in steps.
-
-        The caller lets the open commit end before it asks for the next step.
-
-        Raises:
-            StoreError: a message cannot be read.
+        """Take all messages out that are due between two times, in steps; the caller lets the commit end between
+        two.
         """
         after: int | None = 0
         last = self._next_sequence
@@ -835,11 +742,6 @@ class Schedule:
 class ScheduledSend:
     """Takes messages that are sent later: the target of a send with ``AMQ_SCHEDULED_`` headers.
 
-    Args:
-        delay: how long to wait before the first send, in milliseconds.
-        period: how long to wait before each repeat, in milliseconds.
-        cron: a cron entry, in UTC; empty for none.
-
     Attributes:
         sender: who sends, as the messages are to keep it; empty if that is not asked for, or they have it already.
     """
@@ -854,27 +756,18 @@ class ScheduledSend:
 
     @property
     def is_endless(self) -> bool:
-        """Whether messages are sent again and again without end: each of them counts."""
         return self._timing.is_endless
 
     def check_room(self, sender: str) -> None:
-        """See that a user may schedule a message, as ``Schedule.check_room``."""
         if self._timing.is_endless:
             self._schedule.check_room(sender)
 
     def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message. It is stored, persistent or not.
-
-        Args:
-            expiration: milliseconds since the epoch; 0 for never. As long as it is away, so long the message lives once
-                it is sent (ActiveMQ).
-            persistent: whether it is persistent once it is sent.
-        """
+        """Take a message. As long as its expiration is away, so long it lives once it is sent (ActiveMQ)."""
         record, due = self._record(content, expiration, persistent)
         self._schedule.send_later(record, due, priority)
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """As ``send``, for what is given up elsewhere in this commit: if it fails, both are in the next one."""
         record, due = self._record(content, expiration, persistent)
         self._schedule.transfer_later(record, due, priority)
 
@@ -882,7 +775,6 @@ class ScheduledSend:
         """Messages of groups need nothing here: their destination hears of them when they are sent."""
 
     def signed(self, content: bytes) -> bytes:
-        """A message with its sender in it."""
         return with_headers(content, {SENDER: self.sender}) if self.sender else content
 
     def _record(self, content: bytes, expiration: int, persistent: bool) -> tuple[bytes, int]:
@@ -893,5 +785,4 @@ class ScheduledSend:
 
 
 def _mark(id: str) -> str:
-    """The key of the mark that says which record a message has that was sent before."""
     return f"schedule/{id}"

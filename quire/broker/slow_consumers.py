@@ -16,9 +16,6 @@ class SlowConsumers:
 
     A consumer is slow while it has no credit and messages wait. Its policy says whether it is ended: after it was slow
     for a time, or too often (``abort``), or when it has not acknowledged anything for a time (``abort-slow-ack``).
-
-    Attributes:
-        aborted: how many were ended.
     """
 
     def __init__(self, core: Core) -> None:
@@ -26,7 +23,6 @@ class SlowConsumers:
         self.aborted = 0
 
     def start(self) -> None:
-        """Look from now on."""
         self._core.scheduler.call_later(CHECK_PERIOD, self._check)
 
     def _check(self) -> None:

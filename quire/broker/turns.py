@@ -53,18 +53,13 @@ class CommitPacing:
         self._seen_at: float | None = None
 
     def ended(self, commit: Commit) -> None:
-        """A commit is done."""
         senders = set(commit.senders)
         self._expected = len(senders | self._last)
         self._last = senders
         self._ended_at = self._clock.monotonic()
 
     def delay(self, commit: Commit) -> float:
-        """How long the open commit has to wait before it begins.
-
-        Returns:
-            Seconds; 0 if it begins now.
-        """
+        """How many seconds the open commit has to wait before it begins."""
         if not self._lingers:
             return 0.0
         now = self._clock.monotonic()
@@ -88,12 +83,6 @@ _WRITTEN_SHARE = 8  # of the limit: a fast producer fills a small disk between t
 
 
 class DiskWatch:
-    """The disks that a broker watches; none until ``watch``.
-
-    Attributes:
-        disks: by the cause for which producers are held when they are low.
-    """
-
     def __init__(self, core: Core) -> None:
         self._core = core
         self._failing: set[HoldCause] = set()
@@ -102,7 +91,6 @@ class DiskWatch:
         self._unwatched = 0  # bytes that were stored since a commit had the disks looked at
 
     def watch(self, disks: Mapping[HoldCause, Disk]) -> None:
-        """Look at disks from now on."""
         self.disks = disks
         self._share = min([disk.limit for disk in disks.values()], default=math.inf) / _WRITTEN_SHARE
         self._look_now_and_again()
@@ -119,11 +107,7 @@ class DiskWatch:
             self._look_at(cause, refills=self._core.store_error is None)
 
     def release(self) -> bool:
-        """A commit found no space: give reserves back, so that the next one can remove what is acknowledged.
-
-        Returns:
-            Whether there was something to give.
-        """
+        """A commit found no space: give reserves back, so that the next one can remove; whether there was any."""
         has_more = False
         for cause, disk in self.disks.items():
             try:
@@ -187,12 +171,6 @@ LOOK_INTERVAL = 1.0
 
 
 class StoreFailure:
-    """The failures of the store of a broker, and its commits that do not end.
-
-    Attributes:
-        errors: how often the store has failed.
-    """
-
     def __init__(self, core: Core, release_disks: Callable[[], bool]) -> None:
         self.errors = 0
         self._failed_since = 0.0
@@ -202,7 +180,6 @@ class StoreFailure:
         self._retry_at = float("-inf")
 
     def start(self) -> None:
-        """Look from now on whether a commit stands still."""
         self._core.scheduler.call_later(LOOK_INTERVAL, self._look)
 
     @property
@@ -216,25 +193,17 @@ class StoreFailure:
 
     @property
     def since(self) -> float:
-        """Since when there is the ``error``, on the monotonic clock."""
         return self._failed_since if self._core.store_error is not None else self._core.committing_since
 
     @property
     def age(self) -> float | None:
-        """For how long there is the ``error``, in seconds; None if there is none."""
         return None if self.error is None else self._core.clock.monotonic() - self.since
 
     @property
     def may_try(self) -> bool:
-        """Whether a commit may begin after a failure: it is long enough ago."""
         return self._core.clock.monotonic() >= self._retry_at
 
     def refuse(self, error: QuireError) -> None:
-        """Take no sends until the store accepts writes again.
-
-        Args:
-            error: why it does not.
-        """
         core = self._core
         if core.store_error is None:
             text = f"{error}: the broker refuses persistent messages. {error.entry.advice}"
@@ -255,7 +224,6 @@ class StoreFailure:
         self._core.ask_turn()
 
     def end(self) -> None:
-        """A commit is done: the store accepts writes again."""
         self._tell_recovered()
         self._core.refuse(None)
 
@@ -264,7 +232,6 @@ class StoreFailure:
         event("store.recovered", f"the store {url} accepts writes again", url=url)
 
     def _look(self) -> None:
-        """See whether a commit stands still, and say so once."""
         self._core.scheduler.call_later(LOOK_INTERVAL, self._look)
         was_stalled = self._is_stalled
         error = self.error
@@ -300,12 +267,6 @@ def _stalled(seconds: float) -> StoreError:
 
 
 class Turns:
-    """The turns of one broker.
-
-    Args:
-        call_later: asks for a ``turn`` in so many seconds; without it commits never linger.
-    """
-
     writer: Writer
 
     def __init__(
@@ -322,13 +283,11 @@ class Turns:
         self._is_planned = False
 
     def turn(self) -> None:
-        """The turn that was asked for."""
         self._core.turn_begins()
         self._core.meter.begin()
         self._work()
 
     def planned_turn(self) -> None:
-        """The turn that ``call_later`` was asked for."""
         self._is_planned = False
         self._core.meter.begin()
         self._work()
@@ -361,7 +320,6 @@ class Turns:
         core.meter.end("output")
 
     def _may_begin(self) -> bool:
-        """Whether the open commit is to begin now; if it has to wait, a turn is planned for then."""
         commit = self._core.open
         if not (commit.parts or commit.is_urgent):
             return False
@@ -374,7 +332,6 @@ class Turns:
         return delay <= 0
 
     def _begin_commit(self) -> None:
-        """Close the open commit and hand it to the writer; one with nothing to store is done at once."""
         commit, error = self._close_commit()
         self._core.commit_begins(commit)
         if error is None and commit.batch:

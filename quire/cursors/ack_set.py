@@ -49,17 +49,14 @@ class AckSet:
 
     @property
     def holes(self) -> int:
-        """How many runs of unfinished sequences have finished ones above them."""
         return self._holes
 
     @property
     def count_above_base(self) -> int:
-        """How many sequences above the base are finished."""
         return self._finished - self.base - 1  # 0 counts as finished
 
     @property
     def encoded_size(self) -> int:
-        """How many bytes its pages take in the store."""
         return sum([len(page.encode()) for page in self._pages])
 
     def __contains__(self, sequence: int) -> bool:
@@ -120,7 +117,6 @@ class AckSet:
         self._replace(index, start, end, firsts, lasts)
 
     def merge(self, other: "AckSet") -> None:
-        """Finish everything that another set has finished."""
         if other.base:
             self.add_range(1, other.base)
         for first, last in other.ranges():
@@ -145,7 +141,6 @@ class AckSet:
 
     @classmethod
     def from_pages(cls, pages: Mapping[int, bytes]) -> "AckSet":
-        """Read a set from all its pages, by key as ``changed_pages`` wrote them."""
         read = [_decode(key, pages[key]) for key in sorted(pages)]
         if not read or read[0].key:
             raise StoreCorrupt("the first page of an ack set is missing", page=0)
@@ -160,7 +155,6 @@ class AckSet:
     # Pages
 
     def _page_at(self, sequence: int) -> int:
-        """The index of the last page that begins at or before a sequence."""
         return bisect_right(self._pages, sequence, 1, key=lambda page: page.firsts[0]) - 1
 
     def _end_of_range(self, sequence: int) -> int:
@@ -241,7 +235,6 @@ class _Page:
         return self.firsts[0]
 
     def finished(self, start: int, end: int) -> int:
-        """How many sequences the ranges from one index to before another have."""
         return sum(self.lasts[start:end]) - sum(self.firsts[start:end]) + end - start
 
     def encode(self) -> bytes:
@@ -258,7 +251,6 @@ class _Page:
 
 
 def _decode(key: int, data: bytes) -> _Page:
-    """Read a page; it is damaged if it makes no sense or does not begin with its key."""
     numbers: list[int] = []
     number = shift = 0
     for byte in data:

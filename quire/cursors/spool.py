@@ -55,7 +55,6 @@ class Spool:
         self._apply(part, batch)
 
     def remove(self, lane: int, sequences: list[int]) -> None:
-        """Remove messages."""
         for part in self._parts(lane):
             batch = WriteBatch()
             batch.lane(part).removals.extend(sequences)
@@ -72,7 +71,6 @@ class Spool:
             self._apply(part, batch)
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
-        """Read messages in order, as a store does; they are not persistent."""
         pages = [self._store.page(part, start, byte_budget, limit) for part in self._parts(lane)]
         messages = list(heapq.merge(*[page.messages for page in pages], key=_sequence))
         # Behind the last message of a page that does not end its part, the part may have others.
@@ -81,7 +79,6 @@ class Spool:
         return Page(messages, all([page.end for page in pages]))
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read messages by sequence, in ascending order; those that are not there are left out."""
         loaded = [self._store.load(part, sequences) for part in self._parts(lane)]
         return _not_persistent(sorted([message for part in loaded for message in part], key=_sequence))
 
@@ -95,11 +92,9 @@ class Spool:
         return self._store.expired(now_ms, limit, after) if self.used else []
 
     def lane_of(self, part: int) -> int:
-        """The lane that a part belongs to."""
         return part & ~EARLIER
 
     def close(self) -> None:
-        """Close the store underneath."""
         self._store.close()
 
     def _make_new(self) -> None:
@@ -108,7 +103,6 @@ class Spool:
         self._is_worn = False
 
     def _parts(self, lane: int) -> list[int]:
-        """The parts of a lane that have something."""
         return [part for part in (lane, lane + EARLIER) if self._counts.get(part)]
 
     def _apply(self, part: int, batch: WriteBatch) -> None:

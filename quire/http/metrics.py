@@ -20,8 +20,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from quire import __version__
 from quire.broker.broker import Broker
-from quire.broker.core.core import HoldCause
-from quire.broker.core.turn import BOUNDS
+from quire.broker.core.core import BOUNDS, HoldCause
 from quire.http.broker import broker_status
 from quire.http.services import Services
 from quire.management.blocked import CAUSES, held_producers

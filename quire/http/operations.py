@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from quire.broker.broker import Broker
-from quire.broker.core.turn import TurnMeter
+from quire.broker.core.core import TurnMeter
 from quire.clock import Clock
 from quire.errors import BrokerBusy, ConfirmationMismatch, QuireError, UnknownOperation
 from quire.resources import OperationStatus, doc

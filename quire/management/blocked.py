@@ -4,15 +4,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from quire.broker.core.subscription import Source, Subscription
-from quire.broker.queues.lane_dispatch import LaneDispatch
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.queue import LaneDispatch, Queue
 from quire.broker.topics.topic import DurableSubscription
 from quire.errors import StoreCorrupt
 from quire.resources import Blocked, Consumer, HeldProducer, Wait
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queues.lane import QueueLane
+    from quire.cursors.lane import QueueLane
 
 
 PAUSED_AT = "paused_at"
@@ -51,9 +50,9 @@ def _by_store(queue: "LaneDispatch") -> tuple[str, float] | None:
 
 
 def _by_policy(queue: "LaneDispatch") -> tuple[str, float] | None:
-    if queue.dispatcher.gate.since is not None:
-        return "waiting-for-consumers", queue.dispatcher.gate.since
-    held = [lane.delayed_since for lane in queue.lanes if queue.dispatcher.next.is_held(lane)]
+    if queue.start_awaited_since is not None:
+        return "waiting-for-consumers", queue.start_awaited_since
+    held = [lane.delayed_since for lane in queue.lanes if queue.is_held(lane)]
     return ("redelivery-delay", min(held)) if len(held) == len(queue.lanes) else None
 
 
@@ -75,7 +74,7 @@ def _first_unparked(lane: "QueueLane") -> int:
 
 def _by_consumers(broker: "Broker", queue: "LaneDispatch") -> tuple[str, float]:
     """Without any other cause: all consumers are full, or the store cannot take the dispatch mark."""
-    eligible = queue.dispatcher.round_robin.eligible(queue.policy)
+    eligible = queue.eligible_consumers()
     full_since = [s.full_since for s in eligible if s.full_since is not None and s.credit <= 0]
     if len(full_since) == len(eligible):
         return "consumer-busy", max(full_since)
@@ -105,7 +104,7 @@ class Waits:
         self._blocked = self._eligible = None
         if isinstance(source, LaneDispatch):
             self._blocked = blocked(broker, source)
-            self._eligible = set(map(id, source.dispatcher.round_robin.ready(source.policy)))
+            self._eligible = set(map(id, source.ready_consumers()))
 
     def of(self, subscription: "Subscription") -> Wait | None:
         """Why a consumer is given nothing; None if nothing keeps messages from it."""

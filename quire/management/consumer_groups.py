@@ -78,7 +78,7 @@ class ConsumerGroupReader:
         return [self._member(group, status) for status in group.coordinator.members]
 
     def _partition(self, group: "Group", part: "GroupPartition") -> GroupPartitionStatus:
-        settled, out = part.settled(), part.locator.in_flight_sequences()
+        settled, out = part.settled(), part.in_flight_sequences()
         failed = [offset for offset, state in part.came_back().items() if state.failures and offset not in settled]
         lag = _lag(group, part)
         return GroupPartitionStatus(

@@ -13,7 +13,7 @@ import msgspec
 from quire.broker.core.core import Target
 from quire.broker.dead_letter import ORIGIN, redriven
 from quire.broker.queues.browsing import BrowsedMessage, described, entries, read, text_of, timestamp
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.queues.shared_lane import LaneSubscription
 from quire.broker.streams.lookup import Found, Lookup
 from quire.broker.topics.topic import DurableSubscription
@@ -36,9 +36,9 @@ from quire.units import parse_number
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queues.lane import QueueLane
     from quire.broker.queues.queue import Queue
     from quire.broker.streams.stream import Stream
+    from quire.cursors.lane import QueueLane
 
 
 STEP = 1000  # how many messages one step is about, at the most
@@ -174,7 +174,7 @@ class MessageTransfer:
         self._missing = set(choice.ids)
         self._limit = choice.limit
         self._most = min(choice.step, STEP)
-        self._start, self._last = 0, source.locator.last
+        self._start, self._last = 0, source.last
         if choice.after is not None:
             self._start, self._last = _place_of(choice.after)
         elif choice.ids and all([id.isdecimal() for id in choice.ids]):  # sequences: nothing else is looked at
@@ -223,7 +223,7 @@ class MessageTransfer:
         if self._places is not None:
             self._places.begin_step()
         clock, found, size = self._broker.core.clock, self._read(), 0
-        free = set(self._source.locator.free_of([message.sequence for message in found], in_flight=self._copies))
+        free = set(self._source.free_of([message.sequence for message in found], in_flight=self._copies))
         end = clock.monotonic() + BUDGET
         messages: list[Message] = []
         places: list[Placed] = []
@@ -271,8 +271,8 @@ class MessageTransfer:
     def _put(self, messages: list[Message], places: list[Placed]) -> None:
         """Put messages where they go, with the commit that removes them here."""
         if not self._copies:
-            self._source.withdrawal.take_out([message.sequence for message in messages])
-            self._source.withdrawal.removed(messages, by_operator=True)
+            self._source.take_out([message.sequence for message in messages])
+            self._source.remove_taken_out(messages, by_operator=True)
         for message, (target, content) in zip(messages, places, strict=True):
             if target is not None:
                 target.transfer(content, message.expiration, message.priority, message.persistent)
@@ -509,7 +509,7 @@ class MessageViewer:
             lane = source.lane_of(message)
             delivery = dict(lane.reader.deliveries(lane.id, message.sequence, 1)).get(message.sequence)
             redelivered_to = lane.cursor.redelivered_to
-            in_flight = bool(source.locator.in_flight_of([message.sequence]))
+            in_flight = bool(source.in_flight_of([message.sequence]))
         shown = preview(message.body, content_type=headers.get("content-type", ""))
         return MessageView(
             sequence=message.sequence, id=message.id, size=message.size, timestamp=timestamp(message),

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 from quire.broker.admission import check_room
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Confirmation
-from quire.broker.queues.lane_dispatch import LaneDispatch
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.queue import LaneDispatch, Queue
 from quire.broker.routing.route import route_of
 from quire.broker.streams.groups.group import Group
 from quire.broker.topics.topic import Topic
@@ -56,7 +55,7 @@ def queue_reader(broker: Broker, sampler: Sampler) -> Reader[QueueStatus]:
     return Reader(
         QueueStatus, name="destination.name", resident_bytes="memory.used", lanes=lambda q: len(q.lanes),
         prioritized=lambda q: len(q.lanes) > 1, consumers=lambda q: len(q.subscriptions),
-        slow_consumers=slow_consumers, groups=lambda q: len(q.dispatcher.groups.groups),
+        slow_consumers=slow_consumers, groups=lambda q: len(q.groups.groups),
         parked_for_consumers=lambda q: _parked(q)[1], parked_for_groups=lambda q: _parked(q)[0] - _parked(q)[1],
         delayed=delayed, next_due=_next_due, oldest_message_age_seconds=sampler.first_messages.age,
         blocked=partial(blocked, broker), subscriptions=partial(consumers, broker),
@@ -86,7 +85,7 @@ def _parked(queue: "LaneDispatch") -> tuple[int, int]:
 
 def group_page(queue: "Queue", after: str, limit: int) -> GroupPage:
     """A page of a queue's groups behind a name: those that a consumer has, or whose messages wait in memory."""
-    owned = queue.dispatcher.groups.groups
+    owned = queue.groups.groups
     names = owned.keys() | {name for lane in queue.lanes for name, fifo in lane.parking.groups.items() if fifo}
     found = heapq.nsmallest(limit + 1, [name for name in names if name > after])
     page = [_status(queue, name) for name in found[:limit]]
@@ -95,7 +94,7 @@ def group_page(queue: "Queue", after: str, limit: int) -> GroupPage:
 
 def _status(queue: "Queue", name: str) -> GroupStatus:
     parked = sum([len(lane.parking.groups[name]) for lane in queue.lanes if name in lane.parking.groups])
-    group = queue.dispatcher.groups.groups.get(name)
+    group = queue.groups.groups.get(name)
     if group is None:
         return GroupStatus(name, None, None, 0, parked, False)
     return GroupStatus(name, group.owner.session.name, group.owner.id, group.in_flight, parked, group.moving)
@@ -263,9 +262,9 @@ class Management:
     def close_group(self, name: str, group: str) -> None:
         """Take a message group from its owner; messages in flight stay there, so two consumers may have some."""
         queue = self.broker.destinations.existing_queue(name)
-        if queue.dispatcher.groups.owner(group) is None:
+        if queue.groups.owner(group) is None:
             raise UnknownGroup(f"no consumer of {name!r} has the group {group[:100]!r}", queue=name, group=group[:100])
-        queue.dispatcher.groups.close(group)
+        queue.groups.close(group)
         queue.wake()
 
     # Messages.

@@ -21,7 +21,7 @@ from quire.errors import InvalidArgument, StoreError
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.broker.queues.lane_dispatch import LaneDispatch
+    from quire.broker.queues.queue import LaneDispatch
     from quire.broker.streams.groups.group import Group
     from quire.broker.streams.stream import Stream
     from quire.broker.topics.topic import Topic
@@ -288,7 +288,7 @@ class FirstMessages:
         return read(self._broker.core, queue, head, 0, 1).messages
 
     def _head_sequence(self, queue: "LaneDispatch") -> int:
-        heads = [message.sequence for message in queue.locator.unstored_from(0, 1, in_flight=True)]
+        heads = [message.sequence for message in queue.unstored_from(0, 1, in_flight=True)]
         for lane in queue.lanes:
             if (head := lane.head()) is not None:
                 heads.append(head)

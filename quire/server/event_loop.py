@@ -12,7 +12,7 @@ import logging
 import traceback
 from collections.abc import Callable
 
-from quire.broker.core.turn import TurnMeter
+from quire.broker.core.core import TurnMeter
 from quire.clock import Clock
 from quire.logs import event
 from quire.scheduler import Scheduler

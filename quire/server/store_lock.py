@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from quire.broker.core.core import Core
-from quire.broker.core.turn import Lock
+from quire.broker.core.core import Core, Lock
 from quire.errors import BrokerStopping, QuireError, StoreError, StoreLocked, StoreUnreachable
 from quire.logs import event
 from quire.server.connection import ClientTransport, ProtocolDoors

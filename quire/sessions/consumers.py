@@ -16,8 +16,7 @@ from quire.broker.core.shared_prefetch import ChildSubscription, SharedPrefetch
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.pull import Pull
 from quire.broker.queues.browsing import Browsed, Browser
-from quire.broker.queues.lane_dispatch import Departure, LaneDispatch
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.queue import Departure, LaneDispatch, Queue
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.routing.temporary import TemporaryQueue, TemporaryTopic
 from quire.broker.routing.wildcard import WildcardSubscription

@@ -113,13 +113,13 @@ def standing(source: GroupPartition | RetryQueue, offset: int) -> Standing:
         return Standing.LEASED
     if isinstance(source, RetryQueue):
         lane = source.lanes[0]
-        is_there = offset not in source.locator.out_sequences() and bool(lane.reader.load(lane.id, [offset]))
+        is_there = offset not in source.out_sequences() and bool(lane.reader.load(lane.id, [offset]))
         return Standing.WAITING if is_there else Standing.SETTLED
     retries = source.group.retries
     retry = None if retries is None else retries.find(source.partition.lane, offset)
     if retries is not None and retry is not None:
         return standing(retries, retry)
-    is_settled = offset in source.finished or offset in source.locator.out_sequences()
+    is_settled = offset in source.finished or offset in source.out_sequences()
     return Standing.SETTLED if is_settled else Standing.WAITING
 
 

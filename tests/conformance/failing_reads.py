@@ -7,7 +7,7 @@ is where it is when no read fails.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import LaneDispatch
 from quire.errors import BrokerStopping, StoreError
 from quire.settings import Settings
 from quire.store.base import Store
@@ -155,7 +155,7 @@ class World:
         broker = self.stepped.broker
         for name, queue in broker.queues.items():
             states = [self.raw.lane_state(lane.id) for lane in queue.lanes]
-            unstored = queue.locator.unstored()
+            unstored = queue.unstored()
             found = sum([s.count for s in states]) + len(unstored), sum([s.bytes for s in states])
             assert (queue.depth, queue.bytes) == (found[0], found[1] + sum([m.size for m in unstored])), name
         for name, topic in broker.destinations.topics.items():

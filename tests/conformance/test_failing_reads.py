@@ -270,7 +270,7 @@ PARTS = 4
 @pytest.mark.parametrize("name", HISTORIES)
 def test_any_read_may_fail(kind: str, name: str, part: int, tmp_path: Path) -> None:
     steps = HISTORIES[name]
-    with patch("quire.cursors.queue_cursor.PAGE_LIMIT", 3), patch("quire.broker.topics.topic.SWEEP_STEP", 2):
+    with patch("quire.cursors.lane.PAGE_LIMIT", 3), patch("quire.broker.topics.topic.SWEEP_STEP", 2):
         with made(kind, tmp_path / "none") as store:
             expected, reads = play(steps, store)
         assert reads > 100

@@ -5,7 +5,7 @@ import contextlib
 import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -20,6 +20,7 @@ from quire.store.urls import store_for_url
 PACKAGE = str(Path(quire.__file__).parent) + "/"
 
 _TIMERS = "_tick"  # the service's timers are due at any time, and none of them is about the message
+_LOCK = PACKAGE + "server/store_lock.py"  # nor is the look at the store's lock, on a thread of its own
 
 Walk = dict[str, list[str]]
 """The functions that were entered by file, both in the order of their first entry."""
@@ -30,7 +31,8 @@ class Tracer:
 
     def __init__(self) -> None:
         self._entered: dict[CodeType, None] | None = None
-        self._timers: FrameType | None = None
+        self._timers: dict[int, FrameType] = {}  # what is no part of the walk, by thread
+        self._until, self._is_over = "", False
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -44,8 +46,9 @@ class Tracer:
             sys.setprofile(before)
             threading.setprofile(None)
 
-    def begin(self) -> None:
-        """From here on what is entered counts."""
+    def begin(self, until: str = "") -> None:
+        """From here on what is entered counts, until a function of that name is, if one is given."""
+        self._until, self._is_over, self._timers = until, False, {}
         gc.disable()  # the broker listens to the collector, which may come at any time
         self._entered = {}
 
@@ -62,13 +65,16 @@ class Tracer:
         code = frame.f_code
         if self._entered is None or not code.co_filename.startswith(PACKAGE):
             return
-        if event == "call" and self._timers is None:
-            if code.co_name == _TIMERS:
-                self._timers = frame
-            else:
+        thread = threading.get_ident()
+        if event == "call" and thread not in self._timers:
+            if code.co_name == _TIMERS or code.co_filename == _LOCK:
+                self._timers[thread] = frame
+            elif code.co_name == self._until:
+                self._is_over = True
+            elif not self._is_over:
                 self._entered[code] = None
-        elif event == "return" and frame is self._timers:
-            self._timers = None
+        elif event == "return" and frame is self._timers.get(thread):
+            del self._timers[thread]
 
 
 class _SlowClock(SystemClock):
@@ -105,7 +111,13 @@ class _Client:
         await self._writer.wait_closed()
 
 
-async def _one_message(service: Service, producer: _Client, consumer: _Client, header: bytes) -> None:
+async def _one_message(
+    service: Service,
+    producer: _Client,
+    consumer: _Client,
+    header: bytes,
+    acknowledging: Callable[[], None] | None = None,
+) -> None:
     """Send a persistent message, have it confirmed and delivered, acknowledge it, and see its removal stored."""
     core = service.broker.core
     producer.write(b"SEND\ndestination:/queue/walk\n" + header + b"\nreceipt:r\n\nbody\0")
@@ -115,12 +127,14 @@ async def _one_message(service: Service, producer: _Client, consumer: _Client, h
         await asyncio.sleep(0.001)
     before = core.commits_done
     id = message.partition(b"\nack:")[2].partition(b"\n")[0]
+    if acknowledging is not None:
+        acknowledging()
     consumer.write(b"ACK\nid:" + id + b"\n\n\0")
     while core.commits_done == before:
         await asyncio.sleep(0.001)
 
 
-async def _walks(directory: Path, tracer: Tracer) -> tuple[Walk, Walk]:
+async def _walks(directory: Path, tracer: Tracer) -> tuple[Walk, Walk, Walk]:
     settings = Settings(
         store=StoreSettings(data=str(directory)), stomp=StompSettings(address="127.0.0.1:0"),
         openwire=OpenWireSettings(address="127.0.0.1:0"),
@@ -138,15 +152,19 @@ async def _walks(directory: Path, tracer: Tracer) -> tuple[Walk, Walk]:
         tracer.begin()
         await _one_message(service, producer, consumer, header)
         walks.append(tracer.end())
+    await _one_message(service, producer, consumer, b"first:1", lambda: tracer.begin(until="_turn"))
+    acknowledgement = tracer.end()
     for client in (producer, consumer):
         await client.close()
     await service.stop()
     store.close()
-    return walks[0], walks[1]
+    return walks[0], walks[1], acknowledgement
 
 
-def message_walks(directory: Path) -> tuple[Walk, Walk]:
+def message_walks(directory: Path) -> tuple[Walk, Walk, Walk]:
     """The walks of two persistent messages through a queue: with a head that is known, and with a new one.
+
+    The third walk is that of an acknowledgement, from its arrival into the open commit.
 
     Args:
         directory: empty; for the data of the broker.

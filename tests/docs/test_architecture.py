@@ -15,8 +15,9 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 MAPPED = ("broker", "management", "server", "sessions")
 """The packages whose modules it lists."""
 
-MOST_FILES, MOST_FILES_OF_A_NEW_HEAD = 28, 8
-"""How many files a message may enter whose head is known, and how many more one with a new head: to be read."""
+MOST_FILES, MOST_FILES_OF_A_NEW_HEAD, MOST_FILES_OF_AN_ACKNOWLEDGEMENT = 20, 7, 12
+"""How many files a message may enter whose head is known, how many more one with a new head, and how many an
+acknowledgement enters until it is in the open commit: to be read."""
 
 KNOWN_HEAD = "## The walk of one persistent message"
 NEW_HEAD = "### A head that the connection has not seen"
@@ -120,22 +121,31 @@ def _compare(named: set[str], entered: list[str], most: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def walks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Walk, Walk]:
-    """Those of a message in a running broker, with a known head and with a new one."""
+def walks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Walk, Walk, Walk]:
+    """Those of a message in a running broker, with a known head and with a new one; that of an acknowledgement."""
     return message_walks(tmp_path_factory.mktemp("walk"))
 
 
-def test_the_walk_names_the_files_that_a_message_enters(walks: tuple[Walk, Walk]) -> None:
+def test_the_walk_names_the_files_that_a_message_enters(walks: tuple[Walk, Walk, Walk]) -> None:
     _compare(_files(KNOWN_HEAD), list(walks[0]), MOST_FILES)
 
 
-def test_a_new_head_enters_the_files_that_are_named_for_it_and_those_of_a_known_one(walks: tuple[Walk, Walk]) -> None:
-    known, new = walks
+def test_a_new_head_enters_the_files_that_are_named_for_it_and_those_of_a_known_one(
+    walks: tuple[Walk, Walk, Walk],
+) -> None:
+    known, new, _ = walks
     _compare(_files(NEW_HEAD), [path for path in new if path not in known], MOST_FILES_OF_A_NEW_HEAD)
     assert set(known) - set(new) == set()
 
 
-def test_the_functions_that_the_walk_names_are_entered(walks: tuple[Walk, Walk]) -> None:
+def test_an_acknowledgement_enters_few_of_the_files_that_a_message_enters(walks: tuple[Walk, Walk, Walk]) -> None:
+    known, _, acknowledgement = walks
+    assert set(acknowledgement) - set(known) == set()
+    assert "broker/queues/queue.py" in acknowledgement
+    assert len(acknowledgement) <= MOST_FILES_OF_AN_ACKNOWLEDGEMENT, "\n".join(acknowledgement)
+
+
+def test_the_functions_that_the_walk_names_are_entered(walks: tuple[Walk, Walk, Walk]) -> None:
     steps = [*_STEP.findall(_section(KNOWN_HEAD)), *_STEP.findall(_section(NEW_HEAD))]
     named = {(path, function) for path, function in steps if function}
     entered = {(path, function) for walk in walks for path, functions in walk.items() for function in functions}

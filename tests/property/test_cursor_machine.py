@@ -13,9 +13,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from quire.cursors import queue_cursor
-from quire.cursors.memory_usage import MemoryUsage
-from quire.cursors.queue_cursor import QueueCursor
+from quire.cursors import lane as cursors_lane
+from quire.cursors.lane import MemoryUsage, QueueCursor
 from quire.cursors.spool import Spool
 from quire.message import Message
 from quire.store.base import walk
@@ -63,7 +62,7 @@ class CursorMachine(RuleBasedStateMachine):
         super().__init__()
         self.store = opened()
         self.models = {number: Model() for number in NUMBERS}
-        self.patch = patch.object(queue_cursor, "PAGE_LIMIT", 3)
+        self.patch = patch.object(cursors_lane, "PAGE_LIMIT", 3)
         self.patch.start()
         self.start()
 

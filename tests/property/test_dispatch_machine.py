@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.queues import dispatch, parking
-from quire.broker.queues import lane as lane_module
+from quire.broker.queues import queue as queue_module
+from quire.broker.queues import selective
 from quire.broker.queues.browsing import read
-from quire.broker.queues.lane import QueueLane
 from quire.broker.queues.queue import Queue
-from quire.cursors import queue_cursor
+from quire.cursors import lane as lane_module
+from quire.cursors.lane import QueueLane
 from quire.errors import StoreFull
 from quire.message import Message
 from quire.selectors import selector
@@ -33,13 +33,13 @@ from tests.unit.broker.harness import settings
 from tests.unit.cursors.lane import charge
 
 SMALL = (
-    (queue_cursor, "PAGE_LIMIT", 3),
-    (queue_cursor, "WINDOW_LIMIT", 6),
-    (dispatch, "RECALL_LIMIT", 2),
-    (dispatch, "RECALL_LIMIT", 2),
-    (dispatch, "SCAN_LIMIT", 4),
-    (dispatch, "RUN", 3),
-    (parking, "GROUP_LIMIT", 2),
+    (lane_module, "PAGE_LIMIT", 3),
+    (lane_module, "WINDOW_LIMIT", 6),
+    (queue_module, "RECALL_LIMIT", 2),
+    (selective, "RECALL_LIMIT", 2),
+    (selective, "SCAN_LIMIT", 4),
+    (selective, "RUN", 3),
+    (selective, "GROUP_LIMIT", 2),
     (lane_module, "STEP", 4),
     (stepped, "MAX_STEPS", 2000),
 )
@@ -268,9 +268,9 @@ class DispatchMachine(RuleBasedStateMachine):
         """Messages are taken out, wherever they wait."""
         there = read(self.stepped.broker.core, self.queue, 0, 1 << 30, 1000).messages
         wanted = [message.sequence for index, message in enumerate(there) if index in chosen]
-        free = set(self.queue.withdrawal.take_out(wanted))
+        free = set(self.queue.take_out(wanted))
         leaving = [message for message in there if message.sequence in free]
-        self.queue.withdrawal.removed(leaving)
+        self.queue.remove_taken_out(leaving)
         for item in self.items_of(leaving):
             assert item.is_waiting
             item.is_gone = True
@@ -351,10 +351,10 @@ class DispatchMachine(RuleBasedStateMachine):
 
     @property
     def part(self) -> Any:
-        return self.queue.commits.open
+        return self.queue.open_part()
 
     def start(self) -> Start:
-        groups = self.queue.dispatcher.groups.groups
+        groups = self.queue.groups.groups
         owners = {name: group.owner.session for name, group in groups.items() if not group.moving}
         unsettled = {number_of(m) for part in self.parts() for m, _ in part.deliveries.values()}
         return Start({n: s for n, s in owners.items() if isinstance(s, Consumer)}, self.model.heads(), unsettled)
@@ -373,7 +373,7 @@ class DispatchMachine(RuleBasedStateMachine):
                 assert self.reason_to_wait(item, ready, heads), f"{item} could go to {ready}"
 
     def reason_to_wait(self, item: Item, ready: list[Consumer], heads: set[Item]) -> bool:
-        if self.is_failing or self.queue.dispatcher.gate.is_closed or item.not_before > self.now:
+        if self.is_failing or self.queue.start_awaited_since is not None or item.not_before > self.now:
             return True
         return self.is_held_back(item) or self.is_refused(item) or self.waits_for_group(item, ready, heads)
 
@@ -400,7 +400,7 @@ class DispatchMachine(RuleBasedStateMachine):
             return False
         if item not in heads:
             return True
-        group = self.queue.dispatcher.groups.groups.get(item.group)
+        group = self.queue.groups.groups.get(item.group)
         if group is None or item.restarts:
             return False
         owner = group.owner.session

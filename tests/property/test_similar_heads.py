@@ -61,7 +61,7 @@ def stored(stepped: SteppedBroker) -> dict[str, list[Sent]]:
 
 def _in_queue(stepped: SteppedBroker, name: str) -> list[Sent]:
     queue = stepped.queue(name)
-    messages = [*stepped.store.page(queue.lanes[0].id, 0, 1 << 20, 100).messages, *queue.locator.unstored()]
+    messages = [*stepped.store.page(queue.lanes[0].id, 0, 1 << 20, 100).messages, *queue.unstored()]
     return [_sent(message) for message in sorted(messages, key=lambda message: message.sequence)]
 
 

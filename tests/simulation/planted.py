@@ -10,11 +10,9 @@ from quire.broker.core.core import Core, ProducerFlow
 from quire.broker.core.shared_prefetch import SharedPrefetch
 from quire.broker.core.subscription import Session, Subscription
 from quire.broker.producer_ids import ProducerIds
-from quire.broker.queues.dispatch import NextMessages, RoundRobin
-from quire.broker.queues.lane import DispatchMark, QueueLane, QueuePart
-from quire.broker.queues.parking import MessageGroups
-from quire.broker.queues.queue import Queue
-from quire.broker.queues.shared_lane import AckSetSettlement, LaneSubscription
+from quire.broker.queues.queue import Queue, QueuePart
+from quire.broker.queues.selective import MessageGroups
+from quire.broker.queues.shared_lane import LaneSubscription
 from quire.broker.streams.groups.group import Group, GroupMember, GroupPartition, KeyOrder, Leases, MemberSubscription
 from quire.broker.streams.groups.rebalance import Coordinator
 from quire.broker.streams.groups.retries import RetryQueue
@@ -29,8 +27,7 @@ from quire.cluster.remote_session import RemoteSession
 from quire.cluster.spread_consumer import Covered, SpreadConsumer
 from quire.cluster.verb_frames import Run
 from quire.cluster.virtual_connection import VirtualConnection
-from quire.cursors.memory_usage import MemoryUsage
-from quire.cursors.queue_cursor import QueueCursor
+from quire.cursors.lane import DispatchMark, MemoryUsage, QueueCursor, QueueLane
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.server.cluster.cluster_session import ClusterSession
 from quire.server.cluster.kept_pins import KeptPins
@@ -155,7 +152,7 @@ def _(right: Method, self: ProducerIds, producer: str, sequence: int) -> bool:
 @QUEUES.add("dead letters are not sent again when their commit fails", Queue, "transfer", first=311)
 def _(right: Method, self: Queue, *arguments: Any) -> Message:
     message: Message = right(self, *arguments)
-    self.commits.open.transferred.clear()
+    self.open_part().transferred.clear()
     return message
 
 
@@ -169,7 +166,7 @@ def _(right: Method, self: Transaction, subscription: Subscription, sequences: l
 
 @QUEUES.add("a read in what follows a commit", Queue, "committed")
 def _(right: Method, self: Queue, part: QueuePart) -> None:
-    self.lanes[0].state = self.core.store.lane_state(self.lanes[0].id)
+    self.core.store.lane_state(self.lanes[0].id)
     right(self, part)
 
 
@@ -213,12 +210,10 @@ def _(right: Method, self: QueuePart, *arguments: Any) -> None:
 @QUEUES.add("a queue is read before what was settled is known to the store", Queue, "_rest", first=38)
 def _(right: Method, self: Queue) -> None:
     right(self)
-    self.commits._settles_with = 0
+    self._settles_with = 0
 
 
-QUEUES.add("nobody wakes for a message whose delay is over", NextMessages, "wake_when_due")(
-    lambda right, self, lane: None
-)
+QUEUES.add("nobody wakes for a message whose delay is over", Queue, "_wake_when_due")(lambda right, self, lane: None)
 
 
 # Producers and consumers.
@@ -227,8 +222,8 @@ QUEUES.add("held producers are not released", ProducerFlow, "release")(lambda ri
 QUEUES.add("a consumer gets one message too many", Subscription, "credit")(
     lambda right, self: right(self) + (len(self.in_flight) == self.prefetch)
 )
-QUEUES.add("an exclusive consumer shares its queue", RoundRobin, "eligible")(
-    lambda right, self, policy: self._subscriptions
+QUEUES.add("an exclusive consumer shares its queue", Queue, "eligible_consumers")(
+    lambda right, self: self.subscriptions
 )
 QUEUES.add("a message group goes to whoever is free", MessageGroups, "bound_to", first=34)(
     lambda right, self, name: None
@@ -280,7 +275,7 @@ STREAMS.add("a message that failed is finished, and its retry is lost", RetryQue
 
 @STREAMS.add("delivery states are not stored", LaneSubscription, "fill")
 def _(right: Method, self: LaneSubscription, commit: Any) -> None:
-    self.commits.open.deliveries.clear()
+    self.open_part().deliveries.clear()
     right(self, commit)
 
 
@@ -301,7 +296,7 @@ def _(right: Method, self: GroupPartition, messages: list[Message], *arguments: 
     right(self, [*messages, *messages], *arguments)
 
 
-STREAMS.add("how far messages may have been delivered is not stored", AckSetSettlement, "_dispatch_marks_after")(
+STREAMS.add("how far messages may have been delivered is not stored", LaneSubscription, "_dispatch_marks_after")(
     lambda right, self, part: [0]
 )
 

@@ -569,7 +569,7 @@ def check_counts(stepped: SteppedBroker) -> None:
     for name, queue in broker.queues.items():
         states = [stepped.store.lane_state(lane.id) for lane in queue.lanes]
         spooled = [link for lane in queue.lanes for link in stepped.spool.links(lane.id, 0, ALL)]
-        unstored = queue.locator.unstored()
+        unstored = queue.unstored()
         count = sum([state.count for state in states]) + len(spooled) + len(unstored)
         size = sum([state.bytes for state in states]) + sum([link.size for link in spooled])
         size += sum([message.size for message in unstored])
@@ -646,11 +646,11 @@ def check_delays(stepped: SteppedBroker) -> None:
 
 def _waiting(stepped: SteppedBroker, queue: Queue) -> list[Message]:
     """All messages of a queue that no consumer has, in order."""
-    messages = queue.locator.unstored()
+    messages = queue.unstored()
     for lane in queue.lanes:
         messages += stepped.store.page(lane.id, 0, ALL, ALL).messages
         messages += stepped.spool.page(lane.id, 0, ALL, ALL).messages
-    taken = queue.locator.in_flight_sequences()
+    taken = queue.in_flight_sequences()
     return sorted([m for m in messages if m.sequence not in taken], key=attrgetter("sequence"))
 
 

@@ -7,8 +7,8 @@ from enum import StrEnum
 from functools import partial
 from typing import NamedTuple
 
+from quire.broker.core.core import Lock
 from quire.broker.core.subscription import Subscription
-from quire.broker.core.turn import Lock
 from quire.broker.queues.queue import Queue
 from quire.clock import Clock, ManualClock
 from quire.cluster.cluster_map import FRONT, Peer

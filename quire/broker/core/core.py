@@ -11,12 +11,17 @@ hands the service in.
   and a limit.
 - ``Limits`` says how many destinations and stored subscriptions there may be, since each takes memory for as long as
   it is there. What the broker makes itself (dead letters, advisories, the ledger) is counted and never refused.
-- ``DestinationLedger`` is what the ledger and a tracer are told of one destination. Without them nothing is asked.
+- Giving out messages is bounded in time, and a queue that is left out is first in the next turn (``TurnDispatch``):
+  other connections are served only between two turns. Work that is too large for one turn, a purge say, is done in
+  steps with a commit between two (``Steps``). ``TurnMeter`` measures how long the event loop is busy at a stretch.
 """
 
 import logging
+import math
 import secrets
 from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,15 +29,14 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
-from quire.broker.core.subscription import Departing, Output, Session, Subscription
-from quire.broker.core.turn import Steps, TurnDispatch, TurnMeter
+from quire.broker.core.destination_ledger import DestinationLedger, LedgerLane
+from quire.broker.core.subscription import Departing, Dispatching, Output, Session, Subscription
 from quire.clock import Clock, WallClock
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import MemoryUsage
 from quire.cursors.spool import Spool
 from quire.destination import Destination
 from quire.destination_pattern import Pattern
-from quire.errors import ProducerHeld, QuireError, TooManyDestinations, TooManySubscriptions
-from quire.ledger_block import Ids, LedgerEvent, Run, ids_of, ranges_of, sent_of
+from quire.errors import ProducerHeld, QuireError, StoreError, TooManyDestinations, TooManySubscriptions
 from quire.logs import event
 from quire.message import Message
 from quire.scheduler import Scheduler, Timer
@@ -41,182 +45,55 @@ from quire.settings.keys import BrokerSettings
 from quire.store.base import Store, StoredDestination, WriteBatch
 
 
-class LedgerLane(Protocol):
-    """Where the events of the ledger go."""
-
-    def now_ms(self) -> int:
-        """The time, in milliseconds since the epoch."""
-
-    def note(self, run: Run) -> None:
-        """Something happened that is written with the next commit."""
-
-
-class DestinationLedger:
-    """Notes events of one destination. A call is about many messages, and costs little more than for a single one.
-
-    Args:
-        subscriber: the durable subscription or the consumer group; empty if it is about the destination itself.
-    """
-
-    def __init__(self, ledger: LedgerLane, destination: str, subscriber: str = "", lane: int = 0) -> None:
-        self._ledger = ledger
-        self._destination = destination
-        self._subscriber = subscriber
-        self._lane = lane
-        self._senders: list[tuple[str, int]] = []
-
-    # Messages come.
-
-    def sent(self, sender: Session | None) -> None:
-        """A message joins the open commit."""
-        name = "" if sender is None else sender.name
-        senders = self._senders
-        if senders and senders[-1][0] == name:
-            senders[-1] = (name, senders[-1][1] + 1)
-        else:
-            senders.append((name, 1))
-
-    def committing(self, messages: list[Message]) -> list[Run]:
-        """The open commit ends; what it says is true once it is done."""
-        senders, self._senders = self._senders, []
-        if sum([count for _, count in senders]) != len(messages):
-            senders = [("", len(messages))]
-        runs, start, now = [], 0, self._ledger.now_ms()
-        for name, count in senders:
-            run = messages[start : start + count]
-            start += count
-            sequences = ranges_of([message.sequence for message in run])
-            runs.append(self._run(LedgerEvent.COMMIT, now, name, sequences, ids=ids_of(run), sent=sent_of(run)))
-        return runs
-
-    # They go.
-
-    def dispatched(self, subscription: Subscription, messages: list[Message]) -> None:
-        """A consumer was given messages."""
-        flagged = [message.sequence for message in messages if message.redelivered]
-        self._note(LedgerEvent.DISPATCH, messages, _name(subscription), ranges_of(flagged))
-
-    def acknowledged(self, messages: list[Message], subscription: Subscription | None = None) -> None:
-        """A consumer is done with messages; of a topic, where each has its own, it is said which one."""
-        self._note(LedgerEvent.ACKNOWLEDGE, messages, "" if subscription is None else _name(subscription))
-
-    def came_back(self, messages: list[Message]) -> None:
-        """Messages were not acknowledged."""
-        self._note(LedgerEvent.REDELIVER, messages)
-
-    def returned(self, messages: list[Message]) -> None:
-        """Messages came back that no application has seen."""
-        self._note(LedgerEvent.RETURN, messages)
-
-    def ended(self, messages: list[Message], reason: str) -> None:
-        """Messages have expired, or become dead letters."""
-        self._note(LedgerEvent.EXPIRE if reason == "expired" else LedgerEvent.DEAD_LETTER, messages)
-
-    def removed(self, messages: list[Message]) -> None:
-        """An operator, or retention, removed messages."""
-        self._note(LedgerEvent.REMOVE, messages)
-
-    def _note(
-        self, event: LedgerEvent, messages: list[Message], who: str = "", flagged: list[int] | None = None
-    ) -> None:  # fmt: skip
-        if messages:
-            ranges = ranges_of([message.sequence for message in messages])
-            self._ledger.note(self._run(event, self._ledger.now_ms(), who, ranges, flagged or []))
-
-    def _run(
-        self, event: LedgerEvent, time: int, who: str, ranges: list[int], flagged: list[int] | None = None,
-        ids: Ids | None = None, sent: list[int] | None = None,
-    ) -> Run:  # fmt: skip
-        return Run(
-            self._destination, event, time, who, self._subscriber, self._lane, ranges, flagged or [], ids or Ids(),
-            sent or [],
-        )  # fmt: skip
-
-
-def _name(subscription: Subscription) -> str:
-    return f"{subscription.session.name}/{subscription.id}"
-
-
 class Advisories(Protocol):
-    """Tells of what happens, on topics."""
+    def destination_created(self, destination: Destination, *, temporary: bool = False) -> None: ...
 
-    def destination_created(self, destination: Destination, *, temporary: bool = False) -> None:
-        """A destination is there."""
+    def destination_deleted(self, destination: Destination, *, temporary: bool = False) -> None: ...
 
-    def destination_deleted(self, destination: Destination, *, temporary: bool = False) -> None:
-        """A destination is gone."""
+    def slow_consumer(self, subscription: Subscription) -> None: ...
 
-    def slow_consumer(self, subscription: Subscription) -> None:
-        """A consumer does not keep up."""
+    def watch(self, pattern: Pattern) -> None: ...
 
-    def watch(self, pattern: Pattern) -> None:
-        """A consumer of a pattern of topics is there, and hears advisories that match."""
+    def unwatch(self, pattern: Pattern) -> None: ...
 
-    def unwatch(self, pattern: Pattern) -> None:
-        """It is gone."""
+    def no_consumer(self, destination: Destination, policy: Policy, messages: list[Message]) -> None: ...
 
-    def no_consumer(self, destination: Destination, policy: Policy, messages: list[Message]) -> None:
-        """Messages came to a destination without consumers."""
+    def tells_expired(self, destination: Destination, policy: Policy) -> bool: ...
 
-    def tells_expired(self, destination: Destination, policy: Policy) -> bool:
-        """Whether an advisory of expired messages would reach a consumer."""
-
-    def expired(self, destination: Destination, policy: Policy, message: Message) -> None:
-        """A message has expired."""
+    def expired(self, destination: Destination, policy: Policy, message: Message) -> None: ...
 
     def dead_lettered(
         self, destination: Destination, policy: Policy, message: Message, address: Destination, cause: str
-    ) -> None:
-        """A message became a dead letter."""
+    ) -> None: ...
 
-    def message_discarded(self, subscription: Subscription, message: Message, discarded: int) -> None:
-        """A consumer that does not keep up loses a message."""
+    def message_discarded(self, subscription: Subscription, message: Message, discarded: int) -> None: ...
 
 
 class Ledger(LedgerLane, Protocol):
-    """Says what becomes of messages."""
+    def of(self, destination: Destination, *, subscriber: str = "", lane: int = 0) -> DestinationLedger | None: ...
 
-    def of(self, destination: Destination, *, subscriber: str = "", lane: int = 0) -> DestinationLedger | None:
-        """What is to be told of a destination; None if neither its policy nor a tracer asks for it."""
-
-    def is_kept(self, destination: Destination) -> bool:
-        """Whether the policy of a destination asks for the ledger."""
+    def is_kept(self, destination: Destination) -> bool: ...
 
 
 class Target(Protocol):
-    """What takes messages: a queue, a topic, the schedule, several of them."""
+    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None: ...
 
-    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message.
-
-        Args:
-            expiration: milliseconds since the epoch; 0 for never.
-            persistent: whether it must survive the broker.
-        """
-
-    def expect_groups(self) -> None:
-        """Messages of groups are about to be sent here."""
+    def expect_groups(self) -> None: ...
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> Any:
         """As ``send``, for what is given up elsewhere in this commit: if it fails, both are in the next one."""
 
 
 class Directory(Protocol):
-    """Finds destinations by name; they are created on first use."""
+    def queue(self, name: str) -> Target: ...
 
-    def queue(self, name: str) -> Target:
-        """The queue of a name."""
-
-    def topic(self, name: str) -> Target:
-        """The topic of a name."""
+    def topic(self, name: str) -> Target: ...
 
 
 class Limits:
     """The limits of one broker.
 
     Attributes:
-        max_destinations: how many destinations there may be.
-        max_subscriptions: how many durable subscriptions, and groups by partition.
         group_partitions: how many groups and readers have, each of them counted by itself.
     """
 
@@ -229,20 +106,16 @@ class Limits:
         self._is_own_work = False
 
     def add_group_partitions(self, count: int) -> None:
-        """Groups and readers have more partitions, or fewer, each of them counted by itself."""
         self.group_partitions += count
 
     def count_destinations(self, count: Callable[[], int]) -> None:
-        """Count the destinations that one part of the broker has, too."""
         self._destinations.append(count)
 
     def count_subscriptions(self, count: Callable[[], int]) -> None:
-        """Count the subscriptions that one part of the broker has, too."""
         self._subscriptions.append(count)
 
     @property
     def destinations(self) -> int:
-        """How many there are: queues, topics, partitions of streams, temporary queues and topics."""
         return sum([count() for count in self._destinations])
 
     @property
@@ -251,14 +124,12 @@ class Limits:
         return self.group_partitions + sum([count() for count in self._subscriptions])
 
     def check_destinations(self, more: int = 1) -> None:
-        """Raises TooManyDestinations if there may be no more."""
         limit = self.max_destinations
         if not self._is_own_work and self.destinations + more > limit:
             text = f"there are {self.destinations} destinations, and there may be {limit}: broker.max_destinations"
             raise TooManyDestinations(text, destinations=self.destinations, limit=limit)
 
     def check_subscriptions(self, more: int = 1) -> None:
-        """Raises TooManySubscriptions if there may be no more."""
         there, limit = self.subscriptions, self.max_subscriptions
         if not self._is_own_work and there + more > limit:
             what = "durable subscriptions, and groups by partition"
@@ -276,8 +147,6 @@ class Limits:
 
 
 class HoldCause(StrEnum):
-    """Which limit a producer is over."""
-
     STORE = "store-limit"
     SPOOL = "spool-limit"
     STORE_DISK = "store-disk-limit"
@@ -286,16 +155,6 @@ class HoldCause(StrEnum):
 
 @dataclass(slots=True)
 class Hold:
-    """One held producer.
-
-    Attributes:
-        session: who.
-        cause: which limit.
-        destination: where it wants to send.
-        since: on the monotonic clock, in seconds.
-        timer: ends the wait with an error.
-    """
-
     session: Session
     cause: HoldCause
     destination: str
@@ -304,13 +163,6 @@ class Hold:
 
 
 class ProducerFlow:
-    """The held producers.
-
-    Args:
-        limit: seconds a producer may be held.
-        over: says whether a limit is exceeded now.
-    """
-
     def __init__(self, clock: Clock, scheduler: Scheduler, limit: float, over: Callable[[HoldCause], bool]) -> None:
         self._clock = clock
         self._scheduler = scheduler
@@ -326,7 +178,6 @@ class ProducerFlow:
         self.holds[session] = Hold(session, cause, destination, self._clock.monotonic(), timer)
 
     def forget(self, session: Session) -> None:
-        """The session is gone."""
         if hold := self.holds.pop(session, None):
             hold.timer.cancel()
 
@@ -349,37 +200,26 @@ class Part(Protocol):
     """What concerns one owner of lanes: a queue, a topic, the schedule.
 
     Attributes:
-        owner: who.
         listed: whether the broker knows that there is something here.
     """
 
     listed: bool
 
     @property
-    def owner(self) -> "Owner":
-        """Who."""
+    def owner(self) -> "Owner": ...
 
     @property
-    def appends(self) -> list[Message]:
-        """New messages, in ascending sequence."""
+    def appends(self) -> list[Message]: ...
 
 
 class Owner(Protocol):
-    """Who has something in commits."""
-
     @property
-    def ledger(self) -> DestinationLedger | None:
-        """Where events of its messages are noted; None if they are not."""
+    def ledger(self) -> DestinationLedger | None: ...
 
     def fill(self, commit: "Commit") -> None:
-        """Put what has gathered into a commit.
+        """Put what has gathered into a commit; ``StoreError`` if the spool takes nothing."""
 
-        Raises:
-            StoreError: the spool took nothing.
-        """
-
-    def committed(self, part: Any) -> None:
-        """A commit is done; ``part`` is what it had of this owner."""
+    def committed(self, part: Any) -> None: ...
 
     def commit_failed(self, part: Any, restored: set[int]) -> None:
         """A commit failed, nothing of it is stored.
@@ -430,12 +270,6 @@ class MarksOwner(ABC, Generic[Changes]):
 
 
 class CommittedTransaction(Protocol):
-    """A transaction in a commit.
-
-    Attributes:
-        settled: the messages it acknowledges, and where they are.
-    """
-
     settled: Any
 
 
@@ -444,14 +278,8 @@ class Commit:
     """One commit of the broker.
 
     Attributes:
-        number: commits are numbered from 1, in their order.
         batch: what the store writes; empty when nothing has to be stored.
-        parts: what concerns queues, topics, the schedule: one part of each, in the order they came.
-        receipts: the sessions that asked for them, and which.
         senders: the sessions that sent persistent messages or committed transactions in it.
-        transactions: the transactions in it.
-        calls: to be made when it is done, or has failed.
-        size: sizes of its messages, in bytes.
         hurried: whether anything waits for it that is not in the other lists.
     """
 
@@ -484,14 +312,12 @@ class Announcement:
         self._failures: list[Exception] = []
 
     def tell(self, call: Callable[..., None], *arguments: Any) -> None:
-        """Make a call."""
         try:
             call(*arguments)
         except Exception as failure:
             self._failures.append(failure)
 
     def end(self) -> None:
-        """All calls are made: raise what some of them raised."""
         if self._failures:
             raise ExceptionGroup("some listeners failed to take the result of a commit", self._failures)
 
@@ -506,6 +332,343 @@ OPEN_PARTS = 1000
 """The same if the open commit concerns more destinations than so many: each takes its time when it begins and ends."""
 
 
+BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+"""The upper bounds of the histogram's buckets, in seconds; the last bucket has none."""
+
+SHORT = BOUNDS[0]
+"""Nearly all turns are not longer."""
+
+SLOW = 0.05
+"""A turn that takes longer than so many seconds is logged."""
+
+LOG_INTERVAL = 1.0
+"""For so many seconds after such a line there is no other one; the next one says how many were left out."""
+
+
+class TurnMeter:
+    """Measures turns: each call that the event loop makes.
+
+    A turn has one part or several. It costs two readings of the clock, and one more for each further part.
+
+    Attributes:
+        counts: how many turns each bucket has: those up to its bound, and above the one before it.
+        latest: the time of the last reading, on the monotonic clock.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.seconds = 0.0
+        self.latest = 0.0
+        self.now = clock.monotonic
+        self._longest = 0.0
+        self._began = 0.0
+        self._longest_part = 0.0
+        self._what = ""
+        self._of: object = None
+        self._next_line = 0.0
+        self._left_out = 0
+
+    def begin(self) -> None:
+        self._began = self.latest = self.now()
+        self._longest_part = -1.0
+
+    def part(self, what: str, of: object = None) -> float:
+        """A part of the turn is done; ``of``, what it was about, is written only if the turn was long."""
+        now = self.now()
+        took = now - self.latest
+        self.latest = now
+        if took > self._longest_part:
+            self._longest_part, self._what, self._of = took, what, of
+        return now
+
+    def end(self, what: str, of: object = None) -> None:
+        took = self.part(what, of) - self._began
+        self.seconds += took
+        if took <= SHORT:
+            self.counts[0] += 1
+        else:
+            self.counts[bisect_left(BOUNDS, took)] += 1
+        if took > self._longest:
+            self._longest = took
+        if took > SLOW:
+            self._tell(took)
+        self._of = None
+
+    def take_longest(self) -> float:
+        longest, self._longest = self._longest, 0.0
+        return longest
+
+    def _tell(self, took: float) -> None:
+        if self.latest < self._next_line:
+            self._left_out += 1
+            return
+        what = self._what if self._of is None else f"{self._what} {getattr(self._of, '__qualname__', self._of)}"
+        text = f"a turn of the event loop took {took:.3f} s: {what} {self._longest_part:.3f} s"
+        if self._left_out:
+            text += f"; {self._left_out} more turns were long since the last such line"
+        event(
+            "loop.slow", text, logging.WARNING, seconds=round(took, 3), what=what,
+            what_seconds=round(self._longest_part, 3), left_out=self._left_out,
+        )  # fmt: skip
+        self._next_line, self._left_out = self.latest + LOG_INTERVAL, 0
+
+
+DISPATCH_BUDGET = 0.01
+"""How long the queues that are ready may take in a turn, in seconds; what has begun ends."""
+
+WAITERS_BUDGET = 0.005
+"""How long those may take that waited for memory, or for credit, in seconds."""
+
+
+class Lock:
+    """The store's lock, as dispatch sees it.
+
+    Attributes:
+        until: for how long it is sure that no other broker has the store, on the monotonic clock.
+    """
+
+    until = math.inf
+
+
+class Resident(Protocol):
+    def give_up_memory(self) -> bool: ...
+
+
+class Creditor(Protocol):
+    def serve_waiting(self) -> None: ...
+
+
+class TurnDispatch:
+    """Dispatch, a turn at a time.
+
+    Attributes:
+        watched: those that had something to dispatch since consumers were last looked at.
+        lock: the store's lock: messages are given out while it is sure.
+        has_given: whether messages of a lane were given out that are not written yet.
+    """
+
+    def __init__(self, meter: TurnMeter, memory: MemoryUsage, ask_turn: Callable[[], None]) -> None:
+        self.ready: dict[Dispatching, None] = {}
+        self.with_credit: dict[Creditor, None] = {}
+        self.watched: dict[Dispatching, None] = {}
+        self.idle_residents: OrderedDict[Resident, None] = OrderedDict()
+        self.lock: Lock = Lock()
+        self.has_given = False
+        self._meter = meter
+        self._memory = memory
+        self._ask_turn = ask_turn
+        self._ends = math.inf
+
+    def wake(self, source: Dispatching) -> None:
+        self.ready[source] = None
+        self._ask_turn()
+
+    def credit(self, whole: Creditor) -> None:
+        self.with_credit[whole] = None
+        self._ask_turn()
+
+    def watch(self, source: Dispatching) -> None:
+        self.watched[source] = None
+
+    def take_watched(self) -> dict[Dispatching, None]:
+        watched, self.watched = self.watched, {}
+        return watched
+
+    def idle(self, queue: Resident) -> None:
+        self.idle_residents[queue] = None
+
+    def rest(self, source: Dispatching) -> None:
+        self.ready.pop(source, None)
+
+    def forget(self, source: Dispatching) -> None:
+        self.ready.pop(source, None)
+        self.watched.pop(source, None)
+        self.idle_residents.pop(source, None)  # type: ignore[call-overload]
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether nothing may be given out now: another broker may have the store, and give out the same."""
+        return self._meter.latest >= self.lock.until
+
+    def go_on(self) -> None:
+        """The lock is sure: what could not be given out while it was not is served in the next turn."""
+        if self.ready or self.with_credit or self._memory.is_waited_for:
+            self._ask_turn()
+
+    def gave(self) -> None:
+        self.has_given = True
+
+    def has_overrun(self) -> bool:
+        """Whether messages were given out in time and the time is over before they are written. Asked before that."""
+        given, self.has_given = self.has_given, False
+        return given and self._meter.now() >= self.lock.until
+
+    @property
+    def is_over(self) -> bool:
+        return self._meter.now() >= self._ends
+
+    def relieve(self) -> None:
+        """While a cursor waits for memory: queues without consumers give theirs up (rule 8)."""
+        while self.idle_residents and self._memory.is_waited_for:
+            queue, _ = self.idle_residents.popitem(last=False)
+            try:
+                if queue.give_up_memory():
+                    return
+            except StoreError as error:
+                event("spool.failed", f"an idle queue keeps its memory: {error}", logging.WARNING, code=error.code)
+
+    def wake_refused(self) -> None:
+        if not self._memory.is_waited_for:
+            return
+        self._begin(WAITERS_BUDGET)
+        if self._memory.wake(lambda: self.is_over):
+            self._ask_turn()
+        self._ends = math.inf
+        self._meter.part("what waited for memory")
+
+    def run(self) -> None:
+        """Give out messages: first to those that found no memory, then for new credit, then what queues have ready."""
+        if self.is_suspended:
+            return
+        if self._memory.is_waited_for:
+            self.relieve()
+            self.wake_refused()  # first, or a busy queue would take what a waiting one was promised
+        if self.with_credit:
+            self._serve_credit()
+        if self.ready:
+            self._serve_ready()
+        if self.ready or self.with_credit:
+            self._ask_turn()
+
+    def _serve_credit(self) -> None:
+        self._begin(WAITERS_BUDGET)
+        wholes, self.with_credit = list(self.with_credit), {}
+        for number, whole in enumerate(wholes):
+            if number and self.is_over:
+                self.with_credit = {**dict.fromkeys(wholes[number:]), **self.with_credit}
+                break
+            whole.serve_waiting()
+        self._ends = math.inf
+
+    def _serve_ready(self) -> None:
+        self._begin(DISPATCH_BUDGET)
+        ready, self.ready = list(self.ready), {}
+        for number, queue in enumerate(ready):
+            if number and self.is_over:
+                self.ready = {**dict.fromkeys(ready[number:]), **self.ready}
+                break
+            self.serve(queue)
+        self._ends = math.inf
+
+    def _begin(self, seconds: float) -> None:
+        self._ends = self._meter.latest + seconds
+
+    def serve(self, queue: Dispatching) -> None:
+        """Have a queue give out what it can now; from now on its consumers are looked at whether they keep up."""
+        self.watched[queue] = None
+        queue.dispatch()
+        self._meter.part("dispatch of", queue.destination)
+
+
+BUDGET = 0.01
+"""How long the steps of one turn may take together, in seconds; a step that has begun ends."""
+
+RETRY = 1.0
+"""How many seconds after a failed read a step is tried again."""
+
+Step = Callable[[], bool]
+"""One piece of work, bounded by a number of records and of bytes. It says whether there is more to do.
+
+It reads before it changes anything: after a ``StoreError`` it is called again.
+"""
+
+
+class Steps:
+    """All work in steps of a broker, each piece in its turn.
+
+    Attributes:
+        storing: the work whose next step has to see what the last one has stored.
+    """
+
+    def __init__(self, clock: Clock, scheduler: Scheduler, meter: TurnMeter, core: "Core") -> None:
+        self._clock = clock
+        self._scheduler = scheduler
+        self._meter = meter
+        self._core = core
+        self.storing: deque[tuple[Step, str]] = deque()
+        self.unstored: deque[tuple[Step, str]] = deque()
+        self._is_waiting = self._waits_for_room = False
+        self._failing: set[str] = set()
+
+    def add(self, step: Step, name: str, *, stores: bool = True) -> None:
+        """Call a step again and again until it says that there is no more to do.
+
+        Args:
+            stores: whether the next step has to see what the last one has stored. Otherwise it need not wait for the
+                commit, and it is taken while the store refuses commits too.
+        """
+        (self.storing if stores else self.unstored).append((step, name))
+        self._core.ask_turn()
+
+    def run(self) -> None:
+        """Take one step of each piece of work, as far as the budget reaches; the others are first in the next turn."""
+        if self.unstored and not self._waits_for_room:
+            self._round(self.unstored, stores=False)
+            if self.unstored:
+                self._ask_turn()
+        if not self.storing or self._is_waiting:
+            return
+        if self._core.store_error is not None:  # what the failed commit had is not there yet
+            self._wait_a_while()
+            return
+        self._round(self.storing, stores=True)
+        if self.storing:
+            self._is_waiting = True
+            self._core.after_commit(self._go_on)
+
+    def _ask_turn(self) -> None:
+        """Go on in the next turn; behind the open commit if that has much. While the store fails, it gathers all."""
+        if self._core.is_full and self._core.store_error is None:
+            self._waits_for_room = True
+            self._core.after_commit(self._has_room)
+        else:
+            self._core.ask_turn()
+
+    def _has_room(self) -> None:
+        self._waits_for_room = False
+        self._core.ask_turn()
+
+    def _round(self, work: deque[tuple[Step, str]], *, stores: bool) -> None:
+        end = self._clock.monotonic() + BUDGET
+        for _ in range(len(work)):
+            step, name = work.popleft()
+            if self._take(step, name, stores=stores):
+                work.append((step, name))
+            if self._meter.part(name) >= end:
+                break
+
+    def _take(self, step: Step, name: str, *, stores: bool) -> bool:
+        try:
+            more = step()
+        except StoreError as error:
+            if name not in self._failing:
+                self._failing.add(name)
+                text = f"{name} waits until the store can be read: {error}"
+                event("store.unreadable", text, logging.WARNING, code=error.code)
+            self._scheduler.call_later(RETRY, lambda: self.add(step, name, stores=stores))
+            return False
+        self._failing.discard(name)
+        return more
+
+    def _wait_a_while(self) -> None:
+        self._is_waiting = True
+        self._scheduler.call_later(RETRY, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_waiting = False
+        self._core.ask_turn()
+
+
 STEADY = "steady-time"
 """The mark with the steady time of the last delay that was stored: after a restart none waits longer than it was to."""
 
@@ -514,33 +677,16 @@ class Core:
     """The core.
 
     Attributes:
-        wall: what is made of a wall clock that may be set.
-        memory: the root of the memory tree.
-        meter: measures how long the event loop is busy.
-        dispatch: the part of a turn that gives out messages.
-        steps: work that is too large for one turn.
-        limits: how many destinations and stored subscriptions there may be.
-        flow: the held producers.
-        advisories: tells of what happens, on topics.
-        directory: finds destinations by name.
-        ledger: says what becomes of messages, where a policy asks for it.
-        stored_bytes: sizes of all messages in all destinations.
         open_bytes: sizes of the messages and receipts in the open commit.
-        transaction_bytes: sizes of the messages in open transactions.
         staged_bytes: sizes of the messages that bulk writers have staged.
         partial_bytes: what clients have under way: frames that are not whole, bodies of requests until they are done,
             answers until they are read; at the most ``partial_limit``.
-        open: the open commit.
-        committing: the commit under way.
-        committing_since: since when, on the monotonic clock.
         commits_done: the number of the last commit that ended.
         ended: how many connections and destinations have ended.
         leaving: the subscriptions that are over, and have not left their destinations yet.
         sender: whose sends are being taken; None outside of a session's input.
         store_error: why the store refuses writes; None while it takes them.
         low_disks: the disks that are low, by the cause for which producers are held.
-        id_prefix: how the ids of new messages begin, as content has it.
-        random: for collision avoidance.
     """
 
     __slots__ = (
@@ -589,11 +735,9 @@ class Core:
         self._unwritten: dict[Output, None] = {}
 
     def connect(self, directory: Directory, advisories: Advisories, ledger: Ledger) -> None:
-        """The services above the core are there."""
         self.directory, self.advisories, self.ledger = directory, advisories, ledger
 
     def next_message_id(self) -> int:
-        """The number of a new message; its id is ``id_prefix`` and this number."""
         self._ids += 1
         return self._ids
 
@@ -601,32 +745,26 @@ class Core:
 
     @property
     def open_commit_number(self) -> int:
-        """The number that the open commit has."""
         return self.open.number
 
     @property
     def is_full(self) -> bool:
-        """Whether the open commit has so much that nothing is read until it is done."""
         return self.open_bytes > OPEN_BYTES or len(self.open.parts) > OPEN_PARTS
 
     def list_part(self, part: Part) -> None:
-        """A destination or the schedule has something for the open commit."""
         if not part.listed:
             part.listed = True
             self.open.parts[part.owner] = part
             self._ask_commit()
 
     def parts_of(self, owner: Owner) -> list[Any]:
-        """What a destination or the schedule has in the commit under way."""
         part = self.committing.parts.get(owner) if self.committing else None
         return [] if part is None else [part]
 
     def list_transaction(self, transaction: CommittedTransaction) -> None:
-        """A transaction is in the open commit."""
         self.open.transactions.append(transaction)
 
     def change_destination(self, id: int, stored: StoredDestination | None) -> None:
-        """Store a destination with the open commit; None removes it with all its lanes."""
         self.open.batch.destinations[id] = stored
         self.ask_turn()
 
@@ -652,7 +790,6 @@ class Core:
         self._ask_commit()
 
     def sent(self, session: Session) -> None:
-        """A session has put messages or a transaction into the open commit: it is told if the commit fails."""
         self.open.senders[session] = None
 
     def after_commit(self, call: Callable[[], None]) -> None:
@@ -661,7 +798,6 @@ class Core:
         self.ask_turn()
 
     def hurry(self) -> None:
-        """The open commit is waited for."""
         self.open.hurried = True
         self.ask_turn()
 
@@ -673,27 +809,22 @@ class Core:
             self.committing.forget(owner)
 
     def close_commit(self) -> Commit:
-        """The open commit, which is closed; the next one is open."""
         commit, self.open = self.open, Commit(self.open.number + 1)
         commit.size, self.open_bytes = self.open_bytes, 0
         return commit
 
     def commit_begins(self, commit: Commit) -> None:
-        """A commit is under way."""
         self.committing, self.committing_since = commit, self.clock.monotonic()
 
     def commit_ends(self) -> None:
-        """No commit is under way any more."""
         self.committing = None
 
     def commit_done(self, commit: Commit) -> None:
-        """A commit has ended, well or not: all it has is told so now."""
         self.commits_done = commit.number
 
     # Turns.
 
     def ask_turn(self) -> None:
-        """There is something to do: have a turn soon."""
         if not self._turn_asked:
             self._turn_asked = True
             self._call_soon()
@@ -705,7 +836,6 @@ class Core:
             self._call_soon()
 
     def turn_begins(self) -> None:
-        """The turn that was asked for is here."""
         self._turn_asked = False
 
     def includes(self, includes: bool) -> None:
@@ -718,16 +848,13 @@ class Core:
         return asked
 
     def release_turns(self, asked: bool) -> None:
-        """The turn that follows begins."""
         self._turn_asked = asked
 
     def unwritten(self, output: Output) -> None:
-        """Something is to be written to a client at the end of the turn."""
         self._unwritten[output] = None
         self._ask_commit()
 
     def take_unwritten(self) -> dict[Output, None]:
-        """The clients to whom something is to be written."""
         unwritten, self._unwritten = self._unwritten, {}
         return unwritten
 
@@ -739,7 +866,6 @@ class Core:
         return size > 0 and self.partial_bytes > self.partial_limit
 
     def connection_ended(self) -> None:
-        """A connection is over."""
         self.ended += 1
 
     def takes_sends_of(self, session: Session | None) -> None:
@@ -751,11 +877,9 @@ class Core:
         self.open.batch.producers[producer] = sequence
 
     def departs(self, departing: Departing) -> None:
-        """A subscription is over, and leaves its destinations in steps."""
         self.leaving[departing] = None
 
     def departed(self, departing: Departing) -> None:
-        """It has left them all."""
         self.leaving.pop(departing, None)
 
     def refuse(self, error: QuireError | None) -> None:
@@ -763,27 +887,21 @@ class Core:
         self.store_error = error
 
     def take_policies(self, policies: Policies) -> None:
-        """Other policies apply from now on."""
         self.settings = replace(self.settings, policies=policies)
 
     def charge_stored(self, size: int) -> None:
-        """The messages of destinations are larger, or smaller, by so many bytes."""
         self.stored_bytes += size
 
     def charge_open(self, size: int) -> None:
-        """The open commit has so many bytes more."""
         self.open_bytes += size
 
     def charge_transaction(self, size: int) -> None:
-        """The messages of open transactions are larger, or smaller, by so many bytes."""
         self.transaction_bytes += size
 
     def charge_staged(self, size: int) -> None:
-        """What bulk writers have staged is larger, or smaller, by so many bytes."""
         self.staged_bytes += size
 
     def disk_is_low(self, cause: HoldCause, low: bool) -> None:
-        """A disk is low from now on, or is not any more."""
         if low:
             self.low_disks.add(cause)
         else:
@@ -805,7 +923,6 @@ class Core:
         return disk if self.is_over(disk) else None
 
     def is_over(self, cause: HoldCause) -> bool:
-        """Whether a limit that producers are held for is exceeded."""
         if cause is HoldCause.STORE:
             under_way = self.committing.size if self.committing else 0
             taken = self.stored_bytes + self.staged_bytes + self.open_bytes + under_way + self.transaction_bytes
@@ -818,17 +935,11 @@ class Core:
 
 
 class Span(Protocol):
-    """Something that takes its time."""
-
-    def end(self, error: str = "") -> None:
-        """It is over; with an error, if it failed."""
+    def end(self, error: str = "") -> None: ...
 
 
 class Tracer(Protocol):
-    """Makes spans. A call takes microseconds: what is made is exported elsewhere."""
-
-    def now(self) -> int:
-        """The time, in nanoseconds since the epoch."""
+    def now(self) -> int: ...
 
     def span(
         self, operation: str, destination: str, parent: str, message_id: str, since: int | None = None
@@ -836,12 +947,6 @@ class Tracer(Protocol):
         """Begin a span.
 
         Args:
-            operation: send, commit, deliver, acknowledge or dead-letter.
-            destination: where the message is.
             parent: the header ``traceparent`` of the message, as W3C's Trace Context defines it.
-            message_id: the message's id.
             since: when it began, in nanoseconds since the epoch; None for now.
-
-        Returns:
-            The span; None if there are too many.
         """

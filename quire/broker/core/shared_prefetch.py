@@ -10,36 +10,23 @@ from quire.message import Message
 
 
 class Whole(Protocol):
-    """What a child is a part of."""
+    def credit(self, child: Subscription) -> int: ...
 
-    def credit(self, child: Subscription) -> int:
-        """How many messages a child may be given now."""
+    def waits(self, child: Subscription) -> bool: ...
 
-    def waits(self, child: Subscription) -> bool:
-        """Whether a child is served as soon as there is credit."""
+    def given(self, child: Subscription, messages: list[Message]) -> None: ...
 
-    def given(self, child: Subscription, messages: list[Message]) -> None:
-        """A child was given messages that it has to acknowledge."""
+    def settled(self, child: Subscription, messages: list[Message]) -> None: ...
 
-    def settled(self, child: Subscription, messages: list[Message]) -> None:
-        """Messages of a child are settled."""
+    def extended(self, child: Subscription) -> None: ...
 
-    def extended(self, child: Subscription) -> None:
-        """The number of a child's messages has changed that take no credit."""
+    def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]: ...
 
-    def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
-        """What was given out up to and including a message, in that order, by child."""
-
-    def leave_now(self, child: Subscription) -> None:
-        """A child that is to go does so now."""
+    def leave_now(self, child: Subscription) -> None: ...
 
 
 class ChildSubscription(Subscription):
-    """One source's part of a subscription to several. Its credit is that of the whole.
-
-    Attributes:
-        parent: the whole; set before the child is given anything.
-    """
+    """One source's part of a subscription to several. Its credit is that of the whole."""
 
     __slots__ = ("parent",)
 
@@ -47,31 +34,25 @@ class ChildSubscription(Subscription):
 
     @property
     def credit(self) -> int:
-        """How many messages it may be given now."""
         return self.parent.credit(self)
 
     @property
     def waits_for_credit(self) -> bool:
-        """Whether its source is served as soon as there is credit, without being woken."""
         return self.parent.waits(self)
 
     def leave_now(self) -> None:
-        """If it is about to leave its source, it does so now."""
         self.parent.leave_now(self)
 
     def take(self, sequences: list[int]) -> list[Message]:
-        """Take settled messages out of the in-flight table."""
         messages = super().take(sequences)
         self.parent.settled(self, messages)
         return messages
 
     def extend(self, sequences: Iterable[int]) -> None:
-        """Messages take no credit for now."""
         super().extend(sequences)
         self.parent.extended(self)
 
     def unextend(self, sequences: Iterable[int]) -> None:
-        """Messages take credit again."""
         super().unextend(sequences)
         self.parent.extended(self)
 
@@ -81,9 +62,6 @@ class SharedPrefetch:
 
     A child that finds no credit waits. When there is some again, children get it in the order they have waited: what is
     done for an acknowledgement does not grow with their number.
-
-    Attributes:
-        pulled: how many messages they may still be given of those that were asked for, if the prefetch is 0.
     """
 
     def __init__(self, core: Core, prefetch: int) -> None:
@@ -103,7 +81,6 @@ class SharedPrefetch:
         return credit
 
     def waits(self, child: Subscription) -> bool:
-        """Whether a child waits for credit."""
         return child in self._waiting
 
     @property
@@ -114,11 +91,9 @@ class SharedPrefetch:
 
     @property
     def given_out(self) -> Mapping[tuple[Subscription, int], None]:
-        """What its children have in flight, in the order in which it was given out."""
         return self._in_flight
 
     def grant(self, count: int) -> None:
-        """Without a prefetch: its children may be given so many messages more."""
         self.pulled = count
 
     def given(self, child: Subscription, messages: list[Message]) -> None:
@@ -131,14 +106,12 @@ class SharedPrefetch:
             self._waiting.setdefault(child)
 
     def settled(self, child: Subscription, messages: list[Message]) -> None:
-        """Messages of a child are settled: there is credit for those that wait for it."""
         for message in messages:
             self._in_flight.pop((child, message.sequence), None)
         self._count_extension(child)
         self.wake()
 
     def extended(self, child: Subscription) -> None:
-        """The number of a child's messages has changed that take no credit."""
         self._count_extension(child)
         self.wake()
 
@@ -149,7 +122,6 @@ class SharedPrefetch:
                 self._extended[child] = len(child.extended)
 
     def child_left(self, child: Subscription) -> None:
-        """A child is there no more: what it had in flight is not in flight any more."""
         self._waiting.pop(child, None)
         self._extension -= self._extended.pop(child, 0)
         child.extended.clear()  # a transaction that ends later does not count it again
@@ -161,7 +133,6 @@ class SharedPrefetch:
         """Children leave at once as it is."""
 
     def wake(self) -> None:
-        """There may be credit again: children that wait for it are served in the next turn."""
         if self._waiting:
             self._core.dispatch.credit(self)
 
@@ -179,7 +150,6 @@ class SharedPrefetch:
             core.dispatch.serve(child.source)
 
     def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]:
-        """What was given out up to and including a message, in that order, by child."""
         covered: dict[Subscription, list[int]] = {}
         for candidate, number in self._in_flight:
             covered.setdefault(candidate, []).append(number)

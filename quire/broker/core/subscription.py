@@ -17,10 +17,7 @@ from quire.store.base import Delivery
 
 
 class Output(Protocol):
-    """What has gathered for a client."""
-
-    def flush(self) -> None:
-        """Write what has gathered since the last time, in one write."""
+    def flush(self) -> None: ...
 
     def discard(self) -> None:
         """Write nothing of what has gathered, and end: another broker may have given the same messages to others."""
@@ -30,8 +27,6 @@ class Session(ABC):
     """A client's session as the core sees it.
 
     Attributes:
-        name: who it is, for operators: the peer's address.
-        user: the user that it logged in as; empty while there are no users.
         writable: whether the connection takes more output now; nothing is dispatched to it while it does not.
     """
 
@@ -53,8 +48,7 @@ class Session(ABC):
         """
 
     @abstractmethod
-    def confirmed(self, receipts: list[Any]) -> None:
-        """What was asked for with these receipts is durable: tell the client."""
+    def confirmed(self, receipts: list[Any]) -> None: ...
 
     @abstractmethod
     def fail(self, error: QuireError) -> None:
@@ -65,11 +59,9 @@ class Session(ABC):
         self.fail(error)
 
     @abstractmethod
-    def flush(self) -> None:
-        """Write what has gathered since the last time, in one write."""
+    def flush(self) -> None: ...
 
     def discard(self) -> None:
-        """Write nothing of what has gathered, and end: another broker may have given the same messages to others."""
         self.fail(BrokerStopping("another broker may have the store by now"))
 
     @abstractmethod
@@ -89,21 +81,16 @@ class Confirmation(Session):
         self._done = done
 
     def confirmed(self, receipts: list[Any]) -> None:
-        """It is durable."""
         self._done(None)
 
     def fail(self, error: QuireError) -> None:
-        """It is not."""
         self._done(error)
 
-    def deliver(self, subscription: "Subscription", messages: list[Message], first: bool = False) -> None:
-        """Never called: it has no subscriptions."""
+    def deliver(self, subscription: "Subscription", messages: list[Message], first: bool = False) -> None: ...
 
-    def flush(self) -> None:
-        """Never called: it writes nothing."""
+    def flush(self) -> None: ...
 
-    def resume(self) -> None:
-        """Never called: it is refused where a producer would be held."""
+    def resume(self) -> None: ...
 
 
 class AckMode(StrEnum):
@@ -115,30 +102,22 @@ class AckMode(StrEnum):
 
 
 class Dispatching(Protocol):
-    """Who gives messages to consumers, as the broker's turns and its look at slow consumers see it."""
+    @property
+    def destination(self) -> Destination: ...
 
     @property
-    def destination(self) -> Destination:
-        """Whose messages they are."""
+    def policy(self) -> Policy: ...
 
     @property
-    def policy(self) -> Policy:
-        """What applies to it."""
+    def depth(self) -> int: ...
 
     @property
-    def depth(self) -> int:
-        """How many messages it has, those in flight included."""
+    def subscriptions(self) -> list["Subscription"]: ...
 
     @property
-    def subscriptions(self) -> list["Subscription"]:
-        """Its consumers."""
+    def in_flight(self) -> int: ...
 
-    @property
-    def in_flight(self) -> int:
-        """How many messages consumers have."""
-
-    def dispatch(self) -> None:
-        """Give out now what can be given out."""
+    def dispatch(self) -> None: ...
 
 
 class Source(Dispatching, Protocol):
@@ -146,68 +125,47 @@ class Source(Dispatching, Protocol):
 
     Attributes:
         destination: where its messages were sent; of a durable subscription the topic.
-        policy: what applies to it.
-        dequeued: how many messages were acknowledged.
     """
 
     destination: Destination
     policy: Policy
     dequeued: int
 
-    def wake(self) -> None:
-        """Dispatch at the end of this turn, if there may be something to dispatch."""
+    def wake(self) -> None: ...
 
-    def acknowledge(self, messages: list[Message]) -> None:
-        """Messages are done with; they are out of the in-flight table."""
+    def acknowledge(self, messages: list[Message]) -> None: ...
 
-    def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
-        """Messages cannot be delivered (``expired``, ``failed``); they become dead letters by policy."""
+    def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None: ...
 
     def redeliver(
         self, messages: list[Message], failed: int, cause: str, *, at_once: bool = True, delay_ms: int | None = None
-    ) -> None:
-        """Messages were not acknowledged, or rejected; ``Queue.redeliver`` says what is what."""
+    ) -> None: ...
 
     def give_back(self, messages: list[Message]) -> None:
         """Messages were given out that no application has seen: nothing is counted, they are in their old places."""
 
-    def note_delivery(self, message: Message, state: Delivery) -> None:
-        """Store what is known of a message's deliveries."""
+    def note_delivery(self, message: Message, state: Delivery) -> None: ...
 
-    def restore(self, messages: list[Message]) -> None:
-        """The transaction failed in which messages were acknowledged: they are here again."""
+    def restore(self, messages: list[Message]) -> None: ...
 
-    def remove(self, subscription: "Subscription", cause: str, *, lost: bool) -> None:
-        """A consumer goes; ``lost`` if it vanished without a word."""
+    def remove(self, subscription: "Subscription", cause: str, *, lost: bool) -> None: ...
 
 
 class Departing(Protocol):
-    """The end of a subscription that takes several turns."""
-
-    def finish(self) -> None:
-        """All of it is done now."""
+    def finish(self) -> None: ...
 
 
 class Subscription:
     """A consumer.
 
-    Args:
-        priority: consumers with a higher one are served first.
-        exclusive: whether it wants all messages for itself.
-        selector: which messages it wants; None for all.
-
     Attributes:
-        in_flight: messages given out and not settled, by sequence, in the order they were given out.
         extended: sequences in flight that take no credit: acknowledged in a transaction that is not committed, or said
             to be delivered (the prefetch extension).
         pulled: how many messages it may still be given of those it asked for, if its prefetch is 0.
         turn: when it was last given a message, among the consumers of its queue.
         full_since: since when it has no credit while messages wait for it, on the monotonic clock; None while it has.
-        times_slow: how often it became slow.
         oldest: the oldest sequence it has in flight, and since when, on the monotonic clock (``SlowConsumers``).
         writer: the session's: what all its messages begin with, or what writes them.
-        consumer: what has it in its session; the session sets it.
-        departure: while it leaves its queue: finishes that.
     """
 
     __slots__ = (
@@ -244,12 +202,10 @@ class Subscription:
 
     @property
     def destination(self) -> Destination:
-        """Where its messages were sent; of a durable subscription the topic."""
         return self.source.destination
 
     @property
     def credit(self) -> int:
-        """How many messages it may be given now."""
         if not self.session.writable:
             return 0
         if not self.prefetch:
@@ -262,7 +218,6 @@ class Subscription:
         return False
 
     def take(self, sequences: list[int]) -> list[Message]:
-        """Take settled messages out of the in-flight table."""
         pop = self.in_flight.pop
         messages = [pop(sequence, None) for sequence in sequences]
         if self.extended:
@@ -270,7 +225,6 @@ class Subscription:
         return [message for message in messages if message is not None]
 
     def grant(self, count: int) -> None:
-        """Without a prefetch: it may be given so many messages more."""
         self.pulled = count
 
     def acknowledge(self, sequences: list[int]) -> list[int]:
@@ -289,11 +243,9 @@ class Subscription:
         return others
 
     def look(self) -> None:
-        """Be given now what there is."""
         self.source.dispatch()
 
     def wake(self) -> None:
-        """It may be given messages at the end of this turn."""
         self.source.wake()
 
     def leave_now(self) -> None:
@@ -302,17 +254,14 @@ class Subscription:
             self.departure.finish()
 
     def extend(self, sequences: Iterable[int]) -> None:
-        """Messages take no credit for now."""
         self.extended.update(sequences)
         self.source.wake()
 
     def unextend(self, sequences: Iterable[int]) -> None:
-        """Messages take credit again."""
         self.extended.difference_update(sequences)
         self.source.wake()
 
     def up_to(self, sequence: int) -> list[int]:
-        """The sequences in flight up to and including one, in the order they were given out; none if it is not."""
         if sequence not in self.in_flight:
             return []
         covered = []

@@ -30,9 +30,8 @@ from quire.settings import Policy
 from quire.store.base import Delivery, Link
 
 if TYPE_CHECKING:
-    from quire.broker.queues.lane import QueueLane
-    from quire.broker.queues.lane_dispatch import LaneDispatch
-    from quire.broker.queues.queue import Queue
+    from quire.broker.queues.queue import LaneDispatch, Queue
+    from quire.cursors.lane import QueueLane
 
 
 _sequence = attrgetter("sequence")
@@ -43,20 +42,11 @@ class BrowsedMessage:
     """A message of a queue.
 
     Attributes:
-        sequence: its place in the queue.
-        id: its message id.
-        size: of headers and body, in bytes.
         timestamp: when the broker took it, in milliseconds since the epoch.
         expiration: when it expires, in milliseconds since the epoch; 0 for never.
-        priority: 0 to 9.
-        persistent: whether it survives the broker.
         redelivered: whether a consumer may have seen it before.
         deliveries: how often it was given to a consumer and came back.
-        in_flight: whether a consumer has it now.
-        headers: all its headers.
         body: as text, or base64 when it is not UTF-8; perhaps only its first bytes.
-        body_encoding: which of the two.
-        body_size: the size of the whole body, in bytes.
         body_cut: whether the body is longer than what is shown.
     """
 
@@ -81,7 +71,6 @@ class Portion(NamedTuple):
     """What one read brought.
 
     Attributes:
-        messages: in order.
         next: where to go on; None at the end of the queue.
     """
 
@@ -90,19 +79,14 @@ class Portion(NamedTuple):
 
 
 def entries(core: Core, queue: "LaneDispatch", start: int, limit: int, *, in_flight: bool = True) -> list[Message]:
-    """What a queue has from a sequence on, in order. Bodies are not read: a size is known without.
-
-    Args:
-        start: the first sequence wanted; it need not be there.
-        in_flight: whether those are wanted that consumers have; without, only stored ones of them are there.
-    """
-    sources = [iter(queue.locator.unstored_from(start, limit, in_flight=in_flight))]
+    """What a queue has from a sequence on, in order. Bodies are not read: a size is known without."""
+    sources = [iter(queue.unstored_from(start, limit, in_flight=in_flight))]
     portion = limit if len(queue.lanes) == 1 else -(-limit // len(queue.lanes)) + 1
     for lane in queue.lanes:
         sources.append(_stored(lane.links, lane, start, portion, persistent=True))
         if not core.spool.is_empty(lane.id):
             sources.append(_stored(partial(core.spool.links, lane.id), lane, start, portion, persistent=False))
-    last = queue.locator.last
+    last = queue.last
     in_order = takewhile(lambda message: message.sequence <= last, merge(*sources, key=_sequence))
     return list(islice(in_order, limit))
 
@@ -121,10 +105,6 @@ def _stored(
 
 def read(core: Core, queue: "LaneDispatch", start: int, byte_budget: int, limit: int) -> Portion:
     """Read messages of a queue from a sequence on, in order, in flight or not.
-
-    Args:
-        start: the first sequence wanted; it need not be there.
-        byte_budget: how many bytes they may be charged together; the first one is read whatever its size.
 
     Raises:
         StoreCorrupt: the first one is damaged. A damaged record further on ends the read before it.
@@ -149,17 +129,11 @@ def read(core: Core, queue: "LaneDispatch", start: int, byte_budget: int, limit:
 
 
 def described(queue: "LaneDispatch", messages: list[Message], most: int | None = None) -> list[BrowsedMessage]:
-    """What is told of messages of a queue.
-
-    Args:
-        most: how many bytes of a body are shown; None for all.
-    """
-    in_flight = queue.locator.in_flight_of([message.sequence for message in messages])
+    in_flight = queue.in_flight_of([message.sequence for message in messages])
     return [_described(queue, message, message.sequence in in_flight, most) for message in messages]
 
 
 def timestamp(message: Message) -> int:
-    """When the broker took a message, in milliseconds since the epoch."""
     return int(message.headers()["timestamp"])
 
 
@@ -180,7 +154,6 @@ def text_of(body: bytes, *, is_cut: bool = False) -> tuple[str, Literal["text", 
     """A body as JSON can carry it: text, or base64 when it is not UTF-8; and which of the two.
 
     Args:
-        body: all of it, or its first bytes.
         is_cut: whether it has more bytes: then a character that is not whole is left out.
     """
     try:
@@ -196,7 +169,6 @@ def _entry(link: Link, lane: "QueueLane", *, persistent: bool) -> Message:
 
 
 def _load(core: Core, queue: "LaneDispatch", wanted: list[Message]) -> list[Message]:
-    """Entries with their contents; what was removed meanwhile is left out."""
     messages = [entry for entry in wanted if not entry.stored]
     stored = [entry for entry in wanted if entry.stored]
     for lane in queue.lanes:
@@ -226,14 +198,7 @@ class Browsed(ABC):
 
     Args:
         ack: whether messages shown are acknowledged; if they are, the prefetch bounds those that are not yet.
-        selector: which messages are shown; None for all.
         ended: told when everything was shown, and how many records could not be, because they are damaged.
-
-    Attributes:
-        subscription: what the session knows it by.
-        subscriptions: none: it is no consumer.
-        in_flight: none, for the same reason.
-        depth: no messages of its own.
     """
 
     def __init__(
@@ -253,23 +218,19 @@ class Browsed(ABC):
         self._has_begun = self._is_done = False
 
     def begin(self) -> None:
-        """Begin to show messages: the commit is done that has what was sent before the browser came."""
         self._has_begun = True
         self.wake()
 
     @abstractmethod
-    def _show(self, room: int) -> bool:
-        """Read a piece and show what of it is wanted; False at the end."""
+    def _show(self, room: int) -> bool: ...
 
     # Showing messages.
 
     def wake(self) -> None:
-        """Go on at the end of this turn."""
         if self._has_begun and not self._is_done:
             self.core.dispatch.wake(self)
 
     def dispatch(self) -> None:
-        """Show a piece, as far as the client and its connection take more."""
         if not self._has_begun or self._is_done or (room := self.subscription.credit) <= 0:
             return
         try:
@@ -291,19 +252,16 @@ class Browsed(ABC):
             subscription.session.deliver(subscription, messages)
 
     def _end(self) -> None:
-        """Say that this was all."""
         self._is_done = True
         self._tell_end(self._damaged)
 
     # What a source does besides. Nothing of it touches what is shown.
 
     def acknowledge(self, messages: list[Message]) -> None:
-        """The client has seen messages: there is room for more."""
         self.dequeued += len(messages)
         self.wake()
 
     def dead_letter(self, messages: list[Message], reason: str, cause: str) -> None:
-        """The client is done with messages."""
         self.wake()
 
     def redeliver(
@@ -317,13 +275,12 @@ class Browsed(ABC):
         self.wake()
 
     def note_delivery(self, message: Message, state: Delivery) -> None:  # noqa: B027 (it does nothing)
-        """Nothing to note: nothing is delivered."""
+        ...
 
     def restore(self, messages: list[Message]) -> None:  # noqa: B027 (it does nothing)
-        """Nothing to restore: nothing was taken."""
+        ...
 
     def remove(self, subscription: Subscription, cause: str, *, lost: bool) -> None:
-        """The browser goes."""
         self._is_done = True
         self.core.dispatch.forget(self)
         subscription.in_flight.clear()
@@ -337,8 +294,6 @@ def _without_body(message: Message) -> Message:
 
 
 class Browser(Browsed):
-    """One browser of one queue."""
-
     def __init__(
         self, queue: "Queue", session: Session, *, id: str, number: int, ack: AckMode, prefetch: int,
         selector: Selector | None, ended: Callable[[int], None],
@@ -352,7 +307,6 @@ class Browser(Browsed):
         self._lanes = list(queue.lanes)
 
     def _show(self, room: int) -> bool:
-        """Read a piece and show what of it is wanted; False at the end of the queue."""
         self._skip_empty_lanes()
         if not self._lanes or self._queue.is_deleted:
             return False
@@ -385,7 +339,7 @@ class Browser(Browsed):
     def _may_have(self, lane: "QueueLane") -> bool:
         if self.core.store.lane_state(lane.id).count or not self.core.spool.is_empty(lane.id):
             return True
-        return bool(lane.own(self._queue.locator.unstored()))
+        return bool(lane.own(self._queue.unstored()))
 
     def _wanted(self, messages: list[Message]) -> list[Message]:
         """Those of the lane under way that were there at the start, have not expired, and match the selector."""

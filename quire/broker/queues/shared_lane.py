@@ -7,18 +7,16 @@ nothing needs it any more. Ack set, dispatch marks and delivery states are marks
 commits as everything else.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from quire.broker.core.core import Core, DestinationLedger
-from quire.broker.core.subscription import Subscription
-from quire.broker.queues.lane import END, NEVER_STORED, DispatchMark, QueueLane, QueuePart, by_lane, charged_elsewhere
-from quire.broker.queues.lane_dispatch import NO_HANDLERS, DamageReport, DispatchHandlers, LaneDispatch
-from quire.broker.queues.parking import MessageGroups
+from quire.broker.core.core import Core
+from quire.broker.core.destination_ledger import DestinationLedger
+from quire.broker.queues.queue import LaneDispatch, QueuePart
 from quire.cursors.ack_set import AckSet
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import END, NEVER_STORED, DispatchMark, MemoryUsage, QueueLane, by_lane
 from quire.destination import Destination
 from quire.errors import StoreCorrupt
 from quire.message import Message
@@ -33,20 +31,11 @@ LINKS = 1000
 
 
 class LaneKeys(NamedTuple):
-    """The keys of the marks of one subscription to a lane.
-
-    Attributes:
-        progress: how far it has come, in numbers.
-        pages: what the keys of the pages of its ack set begin with.
-        states: what the keys of its delivery states begin with.
-    """
-
     progress: str
     pages: str
     states: str
 
     def page(self, page: int) -> str:
-        """A page of its ack set."""
         return f"{self.pages}{page}"
 
     def of_priority(self, priority: int) -> "LaneKeys":
@@ -59,21 +48,16 @@ class LaneKeys(NamedTuple):
 
 
 def read_finished(reader: StoreReader, keys: LaneKeys) -> AckSet:
-    """The ack set of a subscription, from the pages that the store has."""
     pages = {int(key.removeprefix(keys.pages)): page for key, page in walk_marks(reader, keys.pages)}
     return AckSet.from_pages(pages)
 
 
 def encode_state(state: Delivery) -> bytes:
-    """The value of a delivery state's mark."""
     return _encode(tuple(state))
 
 
 class LaneRecords(LaneReader):
     """Reads a topic's lane or a stream's partition for a subscription.
-
-    Args:
-        is_stored: whether the store has the delivery states.
 
     Attributes:
         unstored: the delivery states of a subscription that stores none; None of the others.
@@ -132,7 +116,6 @@ class LaneRecords(LaneReader):
         self._nothing = (before, last) if joins else (first, last)
 
     def forget_nothing(self) -> None:
-        """Something that was finished is not any more."""
         self._nothing = (0, 0)
 
     def _page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
@@ -149,7 +132,6 @@ class LaneRecords(LaneReader):
             return self._page(lane, self._finished.next_unfinished(damaged), byte_budget, limit)
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
-        """Read messages by sequence; those that are not there, or are finished, are left out."""
         messages = self._store.load(lane, [sequence for sequence in sequences if sequence not in self._finished])
         self.set_states(messages)
         return messages
@@ -174,7 +156,6 @@ class LaneRecords(LaneReader):
         return found[:limit]
 
     def every_link(self, start: int, limit: int) -> list[Link]:
-        """Read links of what is not finished, however much is finished between them."""
         found: list[Link] = []
         while len(found) < limit and (links := self.links(self.lane, start, limit - len(found))):
             found += [link for link in links if link.sequence not in self._finished]
@@ -182,7 +163,6 @@ class LaneRecords(LaneReader):
         return found
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
-        """Delivery states of the subscription from a sequence on."""
         if self.unstored is not None:
             return sorted([known for known in self.unstored.items() if known[0] >= start])[:limit]
         prefix = self.keys.states
@@ -190,7 +170,6 @@ class LaneRecords(LaneReader):
         return [(int(key.removeprefix(prefix), 16), Delivery(*msgspec.msgpack.decode(value))) for key, value in marks]
 
     def set_states(self, messages: list[Message]) -> None:
-        """Tell messages what the subscription knows of their deliveries."""
         wanted = {message.sequence: message for message in messages}
         start, last = min(wanted, default=1), max(wanted, default=0)
         while start <= last:
@@ -206,69 +185,31 @@ SCAN_LIMIT = 1000
 """How many messages that the selector does not match are passed over before others have their turn."""
 
 
-class Taker(Protocol):
-    """The subscription that a lane is of.
-
-    Attributes:
-        finished: what it has finished.
-        selector: which messages it wants; None for all.
-        subscriptions: its consumers.
-    """
-
-    selector: Selector | None
-    finished: AckSet
-    subscriptions: list[Subscription]
-
-    def goes_up_to(self, lane: "SubscriptionLane") -> int:
-        """Up to which sequence a lane may be given now."""
-
-    def note_limit(self, limit: int) -> None:
-        """Messages wait that may be given up to a sequence."""
-
-    def sift(self, run: list[Message]) -> list[Message]:
-        """Of messages whose turn has come, those that it wants; the others are finished."""
-
-    def wake(self) -> None:
-        """Dispatch at the end of this turn."""
-
-
 class SubscriptionLane(QueueLane):
-    """One lane of a subscription.
-
-    Args:
-        priority: of its messages, if there is a lane for each.
-
-    Attributes:
-        reader: as ``records``.
-    """
-
     reader: LaneRecords
 
     def __init__(
-        self, core: Core, taker: Taker, records: LaneRecords, memory: MemoryUsage,
+        self, core: Core, taker: "LaneSubscription", records: LaneRecords, memory: MemoryUsage,
         priority: int, mark: DispatchMark,
     ) -> None:  # fmt: skip
-        super().__init__(core, records.lane, memory, priority, records.lane_state(records.lane), records, mark)
+        state = records.lane_state(records.lane)
+        super().__init__(records, core.spool, core.clock, records.lane, memory, state, priority, mark)
         self._taker = taker
 
     def head(self) -> int | None:
-        """The sequence of its first stored message, as far as a short look can tell."""
         link = self.reader.first()
         return None if link is None else link.sequence
 
     def links(self, start: int, limit: int) -> list[Link]:
-        """Read links of what is not finished."""
         return self.reader.every_link(start, limit)
 
     def without_contents(self, sequences: list[int]) -> list[Message]:
-        """Read messages without their contents; those that are not there, or are finished, are left out."""
         finished = self._taker.finished
         found = super().without_contents([sequence for sequence in sequences if sequence not in finished])
         self.reader.set_states(found)
         return found
 
     def admit(self, stored: list[Message]) -> None:
-        """Messages were committed that the subscription wants: they are in memory if there is room."""
         is_at_tail = self._taker.subscriptions and not self.cursor.has_more
         self.cursor.committed([shell(message) for message in (stored if is_at_tail else stored[-1:])])
 
@@ -319,8 +260,6 @@ def shell(message: Message) -> Message:
 
 
 class ProgressRecord(Protocol):
-    """What else the store has of how far a subscription has come."""
-
     def write(self, part: QueuePart, dispatch_marks: list[int], batch: WriteBatch) -> None:
         """Put it into a batch, as it is when the commit is done.
 
@@ -328,113 +267,7 @@ class ProgressRecord(Protocol):
             dispatch_marks: in the order of the lanes of its topic or partition.
         """
 
-    def committed(self, part: QueuePart) -> None:
-        """A commit is done."""
-
-
-class RecordHolder(Protocol):
-    """Whose records they are."""
-
-    def done_by_all(self, sequences: list[int]) -> list[int]:
-        """Those of some sequences that neither their owner nor a subscription needs: their records are removed."""
-
-
-class AckSetSettlement:
-    """Messages that are settled join an ack set. It and the delivery states are marks of the store.
-
-    Args:
-        lanes: what the subscription has of the lanes, those of higher priority first.
-        progress: what else the store has of it.
-    """
-
-    charge: Callable[[int], None] = staticmethod(charged_elsewhere)
-
-    def __init__(
-        self, holder: RecordHolder, lanes: Sequence[SubscriptionLane], keys: LaneKeys, finished: AckSet,
-        progress: ProgressRecord,
-    ) -> None:  # fmt: skip
-        self._holder = holder
-        self._lanes = lanes
-        self._keys = keys
-        self._finished = finished
-        self._progress = progress
-
-    def write(self, part: QueuePart, batch: WriteBatch) -> None:
-        """Put what is settled, and what is known of deliveries, into a batch."""
-        marks = batch.marks
-        sequences = sorted([message.sequence for message in part.removals])
-        self._finished.add_all(sequences)
-        for page, value in self._finished.changed_pages().items():
-            marks[self._keys.page(page)] = value
-        for message, state in part.deliveries.values():
-            marks[self._state_key(message)] = encode_state(state)
-        for message in part.removals:
-            if message.deliveries or message.sequence in part.deliveries:
-                marks[self._state_key(message)] = None
-        if done := self._holder.done_by_all(sequences):
-            self._remove_records(part, done, batch)
-        self._progress.write(part, self._dispatch_marks_after(part), batch)
-
-    def _dispatch_marks_after(self, part: QueuePart) -> list[int]:
-        """The dispatch marks when a commit is done, in the order of the lanes of the topic or the partition."""
-        return [part.marks.get(lane.id, lane.mark.stored) for lane in reversed(self._lanes)]
-
-    def _records_of(self, message: Message) -> LaneRecords:
-        return (self._lanes[0] if len(self._lanes) == 1 else self._lanes[9 - message.priority]).reader
-
-    def _state_key(self, message: Message) -> str:
-        return self._records_of(message).keys.state(message.sequence)
-
-    def set_states(self, messages: list[Message]) -> None:
-        """Tell messages of one lane what is known of their deliveries."""
-        if messages:
-            self._records_of(messages[0]).set_states(messages)
-
-    def committed(self, part: QueuePart) -> None:
-        """A commit is done."""
-        self._progress.committed(part)
-
-    def may_have(self, lane: QueueLane, sequence: int) -> bool:
-        """Whether anything up to a sequence is not finished."""
-        return self._finished.next_unfinished(0) <= sequence
-
-    def _remove_records(self, part: QueuePart, done: list[int], batch: WriteBatch) -> None:
-        """Remove records that it was the last one to need, of those that a commit finishes."""
-        if len(self._lanes) == 1:
-            lane = batch.lane(self._lanes[0].id)
-            lane.removals += done
-            part.owned = {self._lanes[0].id: lane}
-            return
-        part.owned, gone = {}, set(done)
-        for own in self._lanes:
-            if sequences := [message.sequence for message in own.own(part.removals) if message.sequence in gone]:
-                part.owned[own.id] = batch.lane(own.id)
-                part.owned[own.id].removals += sequences
-
-    def undo(self, messages: list[Message]) -> None:
-        """The commit that settled messages failed, and they are not settled after all."""
-        for message in messages:
-            self.unfinish(message.sequence, message.sequence)
-
-    def unfinish(self, first: int, last: int) -> None:
-        """Sequences are not finished after all."""
-        self._finished.discard_range(first, last)
-        for lane in self._lanes:
-            lane.reader.forget_nothing()
-
-
-class UnstoredSettlement(AckSetSettlement):
-    """Messages that are settled join an ack set, of which the store knows nothing."""
-
-    def write(self, part: QueuePart, batch: WriteBatch) -> None:
-        """Remember what is settled, and what is known of deliveries."""
-        (lane,) = self._lanes
-        states = lane.reader.unstored
-        assert states is not None
-        self._finished.add_all(sorted([message.sequence for message in part.removals]))
-        states.update([(sequence, state) for sequence, (_, state) in part.deliveries.items()])
-        for message in part.removals:
-            states.pop(message.sequence, None)
+    def committed(self, part: QueuePart) -> None: ...
 
 
 EARLY_HOLES = 1000
@@ -449,58 +282,48 @@ class LaneOwner(Protocol):
 
     Attributes:
         announced: the highest sequence of those commits that are done.
-        destination: the address of their messages.
     """
 
     announced: int
     destination: Destination
 
     @property
-    def lanes(self) -> tuple[int, ...]:
-        """The lanes' ids: one, or ten by priority."""
+    def lanes(self) -> tuple[int, ...]: ...
 
     @property
-    def memory(self) -> MemoryUsage:
-        """The destination's node of the memory tree."""
+    def memory(self) -> MemoryUsage: ...
 
     def done_by_all(self, sequences: list[int]) -> list[int]:
         """Those of some sequences that neither their owner nor a subscription needs: their records are removed."""
 
 
 class LaneSubscription(LaneDispatch):
-    """One subscription to lanes.
+    """One subscription to lanes. Messages that are settled join its ack set.
 
     Args:
-        selector: which messages it wants; None for all.
-        ledger: where events of its messages are noted; None if its policy does not ask for it.
-        progress: what else the store has of how far it has come.
-        is_stored: whether it is there after a restart.
+        is_stored: whether it is there after a restart; if not, the store knows nothing of what it has settled.
 
     Attributes:
-        lanes: what it has of the lanes, those of higher priority first.
         full_of_holes_since: since when it is given nothing new because of its ack set, on the monotonic clock.
     """
 
     lanes: Sequence[SubscriptionLane]
+    owns_records = False
 
     def __init__(
         self, core: Core, owner: LaneOwner, keys: LaneKeys, finished: AckSet, found: LaneState,
         progress: ProgressRecord, dispatch_marks: Sequence[int], selector: Selector | None, policy: Policy,
-        ledger: DestinationLedger | None, damage: DamageReport, *, is_stored: bool = True,
-        handlers: DispatchHandlers = NO_HANDLERS, groups_kind: type[MessageGroups] = MessageGroups,
+        ledger: DestinationLedger | None, *, is_stored: bool = True,
     ) -> None:  # fmt: skip
         self.keys = keys
         self.finished = finished
         self.selector = selector
         self.full_of_holes_since: float | None = None
         self._lane_owner = owner
+        self._progress = progress
         memory = MemoryUsage(0, owner.memory)
         lanes = self._made_lanes(core, memory, dispatch_marks, is_stored=is_stored)
-        kind = AckSetSettlement if is_stored else UnstoredSettlement
-        self._settled = kind(owner, lanes, keys, finished, progress)
-        super().__init__(
-            core, owner.destination, policy, ledger, lanes, memory, self._settled, damage, handlers, groups_kind
-        )
+        super().__init__(core, owner.destination, policy, ledger, lanes, memory)
         self.depth, self.bytes = found.count, found.bytes
 
     def _made_lanes(
@@ -519,6 +342,69 @@ class LaneSubscription(LaneDispatch):
             lanes.append(SubscriptionLane(core, self, records, node, priority, mark))
         return lanes
 
+    # Settling, and the store.
+
+    def _write(self, part: QueuePart, batch: WriteBatch) -> None:
+        sequences = sorted([message.sequence for message in part.removals])
+        self.finished.add_all(sequences)
+        if (states := self.lanes[0].reader.unstored) is not None:
+            states.update([(sequence, state) for sequence, (_, state) in part.deliveries.items()])
+            for sequence in sequences:
+                states.pop(sequence, None)
+            return
+        marks = batch.marks
+        for page, value in self.finished.changed_pages().items():
+            marks[self.keys.page(page)] = value
+        for message, state in part.deliveries.values():
+            marks[self._state_key(message)] = encode_state(state)
+        for message in part.removals:
+            if message.deliveries or message.sequence in part.deliveries:
+                marks[self._state_key(message)] = None
+        if done := self._lane_owner.done_by_all(sequences):
+            self._remove_records(part, done, batch)
+        self._progress.write(part, self._dispatch_marks_after(part), batch)
+
+    def _dispatch_marks_after(self, part: QueuePart) -> list[int]:
+        """The dispatch marks when a commit is done, in the order of the lanes of the topic or the partition."""
+        return [part.marks.get(lane.id, lane.mark.stored) for lane in reversed(self.lanes)]
+
+    def _records_of(self, message: Message) -> LaneRecords:
+        return (self.lanes[0] if len(self.lanes) == 1 else self.lanes[9 - message.priority]).reader
+
+    def _state_key(self, message: Message) -> str:
+        return self._records_of(message).keys.state(message.sequence)
+
+    def _set_states(self, messages: list[Message]) -> None:
+        if messages:
+            self._records_of(messages[0]).set_states(messages)
+
+    def _remove_records(self, part: QueuePart, done: list[int], batch: WriteBatch) -> None:
+        if len(self.lanes) == 1:
+            lane = batch.lane(self.lanes[0].id)
+            lane.removals += done
+            part.owned = {self.lanes[0].id: lane}
+            return
+        part.owned, gone = {}, set(done)
+        for own in self.lanes:
+            if sequences := [message.sequence for message in own.own(part.removals) if message.sequence in gone]:
+                part.owned[own.id] = batch.lane(own.id)
+                part.owned[own.id].removals += sequences
+
+    def _written(self, part: QueuePart) -> None:
+        self._progress.committed(part)
+
+    def _may_have(self, lane: QueueLane, sequence: int) -> bool:
+        return self.finished.next_unfinished(0) <= sequence
+
+    def _undo(self, messages: list[Message]) -> None:
+        for message in messages:
+            self._unfinish(message.sequence, message.sequence)
+
+    def _unfinish(self, first: int, last: int) -> None:
+        self.finished.discard_range(first, last)
+        for lane in self.lanes:
+            lane.reader.forget_nothing()
+
     def done_of(self, sequences: list[int]) -> list[int]:
         """Those of some sequences, in ascending order, that it needs no more; of a run that is done it asks once."""
         if sequences and self.finished.next_unfinished(sequences[0] - 1) > sequences[-1]:
@@ -529,17 +415,13 @@ class LaneSubscription(LaneDispatch):
         """Up to which sequence a lane may be given now: with too many holes only what was left out.
 
         Of several lanes each gives what comes before that of all others then, so that holes are closed and not split.
-
-        Raises:
-            StoreError: it cannot be told what comes next. Nothing has changed.
         """
         if self.finished.holes < HOLES_LIMIT:
             return END
-        others = [other for other in self.lanes if other is not lane and not self.dispatcher.next.is_held(other)]
+        others = [other for other in self.lanes if other is not lane and not self.is_held(other)]
         return min([self.finished.highest, *[other.first_waiting() - 1 for other in others]])
 
     def note_limit(self, limit: int) -> None:
-        """Messages wait that may be given up to a sequence."""
         if limit != self.finished.highest:
             self.full_of_holes_since = None
         elif self.full_of_holes_since is None:
@@ -568,18 +450,15 @@ class LaneSubscription(LaneDispatch):
         unwanted = [message for message in stored if message.sequence not in kept]
         sequences = {message.sequence for message in unwanted}
         for lane in self.lanes:
-            lane.cursor.excluded |= sequences
-        self.commits.exclude(sequences)
-        self.settle(unwanted)
+            lane.cursor.exclude(sequences)
+        self._exclude(sequences)
+        self._settle(unwanted)
 
     def _wants(self, message: Message) -> bool:
         return self.selector is None or self.selector.matches(message)
 
     def sift(self, run: list[Message]) -> list[Message]:
-        """Of messages whose turn has come, those that it wants; the others are finished.
-
-        What was delivered to it before is wanted, even if the selector asks about that.
-        """
+        """Of messages whose turn has come, those it wants, and those delivered before; the others are finished."""
         if self.selector is None:
             return run
         wanted = [message for message in run if message.deliveries or self._wants(message)]

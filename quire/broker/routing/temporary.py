@@ -13,11 +13,11 @@ from dataclasses import replace
 from quire.broker.core.core import Commit, Core, Target
 from quire.broker.core.subscription import Session
 from quire.broker.destinations import LaneRemoval
-from quire.broker.queues.lane import NEVER_STORED, DispatchMark
-from quire.broker.queues.parking import GROUP_ID
 from quire.broker.queues.queue import GROUPED, Queue
+from quire.broker.queues.selective import GROUP_ID
 from quire.broker.routing.addresses import Address, Scope
 from quire.broker.topics.topic import Topic
+from quire.cursors.lane import NEVER_STORED, DispatchMark
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidDestination, InvalidHeader
 from quire.message import Message
@@ -56,7 +56,7 @@ class TemporaryQueue(Queue):
         if not self.grouped:
             self.stored = self.stored._replace(settings={GROUPED: True})
             self.group_header = GROUP_ID
-            self.dispatcher.consumers_changed()
+            self.consumers_changed()
 
     def fill(self, commit: Commit) -> None:
         super().fill(commit)

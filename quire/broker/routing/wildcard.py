@@ -12,7 +12,7 @@ from quire.broker.core.core import Core
 from quire.broker.core.shared_prefetch import ChildSubscription, SharedPrefetch
 from quire.broker.core.subscription import Subscription
 from quire.broker.destinations import Destinations
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.routing.addresses import Address
 from quire.destination import Destination, DestinationKind
 from quire.destination_pattern import Pattern

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import ORIGIN
 from quire.broker.queues.browsing import read
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.streams.groups.group import MemberSubscription
 from quire.errors import InvalidArgument, StoreCorrupt
 from quire.message import Message, escape
@@ -219,9 +219,9 @@ def _state_in(group: "Group", partition: int, offset: int) -> GroupState:
         return GroupState(group.name, MessageState.GONE)
     if offset in part.finished:
         return GroupState(group.name, MessageState.DONE)
-    if offset in part.locator.out_sequences():
+    if offset in part.out_sequences():
         return GroupState(group.name, MessageState.SETTLING)
-    if offset in part.locator.unsettled() or _delivery(part, offset) is not None:
+    if offset in part.unsettled() or _delivery(part, offset) is not None:
         return _waiting(group, part, offset)
     crashed = offset <= part.lanes[0].cursor.redelivered_to
     return GroupState(group.name, MessageState.NEW, may_be_delivered=crashed)

@@ -28,10 +28,9 @@ from typing import Protocol
 import msgspec
 
 from quire.broker.core.core import Commit, Core, MarksOwner, MarksPart, Owner
-from quire.broker.queues.lane import MessageLocator
 from quire.broker.queues.shared_lane import LaneKeys, read_finished
 from quire.cursors.ack_set import AckSet
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import MemoryUsage
 from quire.destination import Destination
 from quire.errors import InvalidArgument, LimitExceeded
 from quire.message import Message
@@ -85,11 +84,13 @@ class Subscriber(Protocol):
     """A group's part of a partition, ``GroupPartition``. It has finished all offsets that have no message."""
 
     finished: AckSet
-    locator: MessageLocator
     is_stored: bool
 
     def take_in(self, stored: list[Message]) -> None:
         """Take what was committed to the partition, in order."""
+
+    def out_sequences(self) -> set[int]:
+        """The offsets of messages that members have or that are being removed."""
 
     def skip(self, first: int, last: int) -> None:
         """No message will ever have these offsets."""

@@ -31,7 +31,7 @@ from quire.broker.queues.browsing import LEAST_PIECE, PIECE, PIECE_BYTES, Browse
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.partition import Partition, Pins
 from quire.cursors.ack_set import AckSet
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidArgument, InvalidHeader, StoreCorrupt
 from quire.message import Message, escape
@@ -173,7 +173,7 @@ class Retention:
 
         What is being acknowledged is among them: a transaction that fails brings it back.
         """
-        busy = [subscriber.locator.out_sequences() for subscriber in partition.subscribers]
+        busy = [subscriber.out_sequences() for subscriber in partition.subscribers]
         kept = {sequence for sequences in busy for sequence in sequences if first <= sequence <= last}
         for group in self._stream.groups.values():
             if group.retries is not None:

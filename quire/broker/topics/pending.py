@@ -12,8 +12,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from quire.broker.core.core import Core
-from quire.broker.queues.lane import DelayedMessages
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import DelayedMessages, MemoryUsage
 from quire.message import MESSAGE_OVERHEAD, Message, escape
 from quire.settings import Policy
 

@@ -32,22 +32,16 @@ from weakref import ref
 
 import msgspec
 
-from quire.broker.core.core import Commit, Core, DestinationLedger
+from quire.broker.core.core import Commit, Core
+from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.subscription import AckMode, Session, Subscription
-from quire.broker.dead_letter import is_dead_letter_queue, send_dead_letters
-from quire.broker.queues.lane import QueuePart
-from quire.broker.queues.lane_dispatch import (
-    READ_AGAIN,
-    DamageReport,
-    DispatchHandlers,
-    count_deliveries,
-    redelivery_delay_ms,
-)
+from quire.broker.dead_letter import count_deliveries, is_dead_letter_queue, redelivery_delay_ms, send_dead_letters
+from quire.broker.queues.queue import READ_AGAIN, DamageReport, QueuePart
 from quire.broker.queues.shared_lane import LaneKeys, LaneSubscription, shell
 from quire.broker.topics.pending import ReturnedMessages, SharedMessages, pending_messages
 from quire.broker.topics.topic_records import Counts, Place, Senders, TopicPart, TopicRecords, counts_key, read_counts
 from quire.cursors.ack_set import AckSet
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.errors import StoreCorrupt, StoreError
 from quire.logs import event
@@ -767,6 +761,7 @@ class DurableSubscription(LaneSubscription):
     """
 
     is_leaving = False
+    _progress: DurableProgress
 
     def __init__(
         self,
@@ -786,14 +781,15 @@ class DurableSubscription(LaneSubscription):
         self._progress = DurableProgress(topic, number, definition, progress, topic.core.wall.believed_ms())
         wanted = None if definition.selector is None else selector(definition.selector)
         self.subscriber = ".".join(self.key)
-        facts = {"topic": topic.destination.name, "client": definition.client_id, "subscription": definition.name}
-        text = f"durable subscription {definition.name} of {definition.client_id} to topic {topic.destination.name}"
         super().__init__(
             topic.core, topic, durable_keys(number), finished, self._progress.left(), self._progress,
             self._progress.dispatch_marks(), wanted, _own_policy(topic.policy), self._ledger(),
-            DamageReport("subscription.damaged", text, facts),
-            handlers=DispatchHandlers(consumers_changed=self._note_consumer),
         )  # fmt: skip
+
+    def _damage(self) -> DamageReport:
+        (client, name), topic = self.key, self.topic.destination.name
+        text = f"durable subscription {name} of {client} to topic {topic}"
+        return DamageReport("subscription.damaged", text, {"topic": topic, "client": client, "subscription": name})
 
     def _ledger(self) -> DestinationLedger | None:
         return self.topic.core.ledger.of(self.topic.destination, subscriber=self.subscriber)
@@ -852,11 +848,11 @@ class DurableSubscription(LaneSubscription):
                 dead letter or an advisory needs these.
         """
         wanted = {record.sequence: record for record in records if record.sequence not in self.finished}
-        free = self.locator.free_of(list(wanted))
+        free = self.free_of(list(wanted))
         messages = [shell(wanted[sequence]) for sequence in free]
-        self._settled.set_states(messages)
-        self.withdrawal.take_out(free)
-        self.withdrawal.removed(messages)
+        self._set_states(messages)
+        self.take_out(free)
+        self.remove_taken_out(messages)
         cause = "expired before it could be delivered"
         send_dead_letters(self.core, self, messages, "expired", cause, subscriber=self.subscriber)
         return len(messages), len(wanted) - len(free)
@@ -864,14 +860,15 @@ class DurableSubscription(LaneSubscription):
     # It comes, its consumer comes and goes.
 
     def note_change(self) -> None:
-        self.commits.list()
+        self.open_part()
 
-    def _note_consumer(self) -> None:
+    def _consumer_came_or_left(self) -> None:
         for subscription in self.subscriptions:
             self._own = ref(subscription.session)
         self._progress.offline_since = 0 if self.subscriptions else self.core.wall.believed_ms()
-        self.commits.list()
+        self.open_part()
         self._watch()
+        self.wake()
 
 
 def _own_policy(policy: Policy) -> Policy:

@@ -21,11 +21,11 @@ from quire.broker.core.core import Core, Target
 from quire.broker.core.subscription import AckMode, Source, Subscription
 from quire.broker.destinations import Destinations
 from quire.broker.producer_ids import ProducerIds
-from quire.broker.queues.lane import QueueLane
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.routing.routing import Routing
 from quire.broker.streams.groups.group import MemberSubscription
 from quire.broker.topics.durables import Durables
+from quire.cursors.lane import QueueLane
 from quire.errors import LimitExceeded, TransactionTimedOut, TransactionTooLarge
 from quire.logs import event
 from quire.message import Message
@@ -101,7 +101,7 @@ class HiddenMessages:
     def take(cls, queue: LaneDispatch, messages: list[Message]) -> Self:
         for message in messages:
             queue.lane_of(message).cursor.set_aside(message)
-        queue.dispatcher.groups.settled(messages)
+        queue.groups.settled(messages)
         hidden = cls(queue, [_without_content(message) for message in messages])
         hidden._exclude()
         queue.wake()
@@ -124,11 +124,11 @@ class HiddenMessages:
 
     def _exclude(self) -> None:
         for lane in self.queue.lanes:
-            lane.cursor.excluded |= {message.sequence for message in self._own(lane, self._messages)}
+            lane.cursor.exclude([message.sequence for message in self._own(lane, self._messages)])
 
     def remove(self) -> None:
         if not self.queue.is_deleted:
-            self.queue.withdrawal.settle_hidden(self._messages)
+            self.queue.settle_hidden(self._messages)
 
     def note_return(self, cause: str) -> None:
         """They are going to come back: store that with the open commit. Then ``show`` them."""
@@ -140,7 +140,7 @@ class HiddenMessages:
     def show(self) -> None:
         if not self.queue.is_deleted:
             self.queue.redelivered += len(self._messages)
-            self.queue.withdrawal.show(self._messages)
+            self.queue.show(self._messages)
 
     def _own(self, lane: QueueLane, messages: list[Message]) -> list[Message]:
         return messages if len(self.queue.lanes) == 1 else lane.own(messages)
@@ -173,7 +173,7 @@ RUN = 1000
 def find_waiting(source: Source, sequences: list[int]) -> list[Message]:
     if not isinstance(source, LaneDispatch):
         return []
-    sequences = [sequence for sequence in sequences if sequence <= source.locator.last]
+    sequences = [sequence for sequence in sequences if sequence <= source.last]
     found = _unstored(source, sequences)
     wanted = set(sequences).difference([message.sequence for message in found])
     for lane in source.lanes:
@@ -186,7 +186,7 @@ def _unstored(queue: LaneDispatch, sequences: list[int]) -> list[Message]:
         return []
     found: list[Message] = []
     wanted, start = set(sequences), sequences[0]
-    while start <= sequences[-1] and (run := queue.locator.unstored_from(start, RUN, in_flight=False)):
+    while start <= sequences[-1] and (run := queue.unstored_from(start, RUN, in_flight=False)):
         found += [message for message in run if message.sequence in wanted]
         start = run[-1].sequence + 1
     return found
@@ -197,7 +197,7 @@ def take_waiting(source: Source, found: list[Message]) -> list[Message]:
     if not found or not isinstance(source, LaneDispatch):
         return []
     there = {message.sequence: message for message in found}
-    taken = [there[sequence] for sequence in source.withdrawal.hide(list(there))]
+    taken = [there[sequence] for sequence in source.hide(list(there))]
     for message in taken:
         if not message.stored:
             source.lane_of(message).cursor.hold([message])
@@ -208,14 +208,14 @@ def settle_waiting(source: Source, taken: list[Message]) -> bool:
     """Remove what ``take_waiting`` gave, as if it were acknowledged in flight; False if its queue was deleted."""
     if not isinstance(source, LaneDispatch) or source.is_deleted:
         return False
-    source.withdrawal.settle_hidden([message for message in taken if message.stored])
+    source.settle_hidden([message for message in taken if message.stored])
     source.acknowledge([message for message in taken if not message.stored])
     return True
 
 
 def put_back(source: Source, taken: list[Message]) -> None:
     if isinstance(source, LaneDispatch) and not source.is_deleted:
-        source.withdrawal.show(taken)
+        source.show(taken)
 
 
 class HeldSend(NamedTuple):

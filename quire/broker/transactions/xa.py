@@ -13,7 +13,7 @@ import msgspec
 
 from quire.broker.core.core import MarksOwner, MarksPart
 from quire.broker.core.subscription import Session, Source
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.routing.addresses import Scope, read_destination
 from quire.broker.topics.topic import DurableSubscription, TopicSubscription
 from quire.broker.transactions.decisions import FORMAT, Xid

@@ -5,7 +5,7 @@ import socket
 from functools import partial
 
 from quire.broker.broker import Broker
-from quire.broker.core.turn import TurnMeter
+from quire.broker.core.core import TurnMeter
 from quire.cluster.cluster_map import FRONT, ClusterMap
 from quire.cluster.link import Link
 from quire.cluster.link_frames import Closing, Kind, encode_struct

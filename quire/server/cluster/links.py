@@ -9,8 +9,7 @@ from functools import partial
 from hashlib import sha256
 from typing import NamedTuple, cast
 
-from quire.broker.core.core import Core
-from quire.broker.core.turn import TurnMeter
+from quire.broker.core.core import Core, TurnMeter
 from quire.cluster.cluster_map import ClusterMap, Peer
 from quire.cluster.link import Link
 from quire.cluster.link_frames import Opening

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.broker.queues import lane_dispatch as lane_dispatch_module
+from quire.broker.queues import queue as queue_module
 from quire.errors import BrokerStopping
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker, SteppedClient
@@ -15,7 +15,7 @@ IN_T = {"transaction": "t"}
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_dispatch_module, "RETURN_STEP", 2)
+    monkeypatch.setattr(queue_module, "RETURN_STEP", 2)
 
 
 def unsubscribe(client: SteppedClient) -> None:

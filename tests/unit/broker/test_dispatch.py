@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.cursors.queue_cursor import PAGE_BYTES
+from quire.cursors.lane import PAGE_BYTES
 from quire.message import Message
 from quire.selectors import Selector
 from quire.server.connection import OUTPUT_LIMIT

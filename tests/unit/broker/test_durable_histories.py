@@ -294,7 +294,7 @@ def test_nor_if_it_has_a_lane_for_each_priority(wanted: list[tuple[str, int]], h
     with (
         patch("quire.broker.queues.shared_lane.HOLES_LIMIT", holes),
         patch("quire.broker.queues.shared_lane.LINKS", at_once),
-        patch("quire.cursors.queue_cursor.PAGE_LIMIT", at_once),
+        patch("quire.cursors.lane.PAGE_LIMIT", at_once),
     ):
         run(MemoryStore(), wanted, prioritized_messages=True)
 

@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker import expired_entries
+from quire.broker import expiry
 from quire.errors import StoreUnreachable
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import DamagedStore, consumer, numbers, settings
@@ -112,7 +112,7 @@ def test_expired_messages_in_flight_do_not_hide_the_others_from_the_sweep() -> N
         send_expiring(stepped, b"mine", after=0.1)
     receiver = consumer(stepped, prefetchSize="3")
     send_expiring(stepped, b"old", after=0.2)
-    with patch.object(expired_entries, "READ", 2):
+    with patch.object(expiry, "READ", 2):
         pass_time(stepped, 1)
     assert (stepped.queue("q").depth, stepped.queue("q").in_flight) == (3, 3)
     assert receiver.messages() == [b"mine"] * 3

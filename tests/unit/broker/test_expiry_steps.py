@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker import expired_entries, expiry
+from quire.broker import expiry
 from quire.broker import expiry as expiry_module
 from quire.broker.expiry import RUN_BYTES
 from quire.broker.queues.queue import Queue
@@ -97,7 +97,7 @@ def test_entries_that_stay_are_not_read_by_each_sweep() -> None:
     queue = fill(stepped, 3000)
     receiver = consumer(stepped, prefetchSize="3000")
     assert queue.in_flight == 3000
-    with patch.object(expired_entries, "STAY", 100):  # the head is read again after 30 seconds
+    with patch.object(expiry, "STAY", 100):  # the head is read again after 30 seconds
         assert advance_counted(stepped, 1).entries >= 1000
         assert advance_counted(stepped, 20).entries < 10
         receiver.vanish()

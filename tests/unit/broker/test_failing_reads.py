@@ -7,8 +7,7 @@ import pytest
 
 from quire.broker.core.core import Announcement
 from quire.broker.core.subscription import AckMode
-from quire.broker.queues.lane_dispatch import READ_AGAIN
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.queue import READ_AGAIN, Queue
 from quire.broker.topics.topic import Topic
 from quire.errors import StoreError, StoreFull
 from quire.store.memory import MemoryStore

@@ -56,7 +56,7 @@ def test_a_negative_sequence_closes_the_group() -> None:
     send(stepped, b"1")
     send(stepped, b"last", sequence="-1")
     assert taken(one) == [(b"1", True), (b"last", False)]
-    assert stepped.queue("q").dispatcher.groups.owner("g") is None
+    assert stepped.queue("q").groups.owner("g") is None
     send(stepped, b"new")
     assert taken(one) == [(b"new", True)]
 

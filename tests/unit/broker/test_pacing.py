@@ -6,7 +6,7 @@ import pytest
 
 from quire.broker.core.core import Commit
 from quire.broker.core.subscription import Session
-from quire.broker.queues.lane import QueuePart
+from quire.broker.queues.queue import QueuePart
 from quire.broker.turns import LINGER, UNHURRIED, CommitPacing
 from quire.clock import ManualClock
 from quire.testing.stepped import SteppedBroker

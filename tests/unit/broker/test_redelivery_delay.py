@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.broker.queues.lane_dispatch import LONGEST, redelivery_delay
+from quire.broker.dead_letter import LONGEST, redelivery_delay
 from quire.settings import Policy
 
 DELAYS = st.sampled_from([0.0, 0.25, 1.0, 3.0, 60.0])

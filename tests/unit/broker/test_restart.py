@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.queues.lane import STEP as MARK_STEP
-from quire.broker.queues.lane import DispatchMark
+from quire.cursors.lane import STEP as MARK_STEP
+from quire.cursors.lane import DispatchMark
 from quire.errors import BrokerStopping, StoreFull
 from quire.testing.faults import StoreOnTop
 from quire.testing.stepped import SteppedBroker

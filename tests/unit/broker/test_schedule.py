@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.broker import expired_entries
+from quire.broker import expiry
 from quire.broker import schedule as schedule_module
 from quire.broker.schedule import ScheduledSend
 from quire.errors import InvalidHeader
@@ -150,7 +150,7 @@ def test_messages_are_sent_in_time_behind_many_that_have_expired_and_stay() -> N
     consumer(rig.stepped, "held", prefetchSize="2000")
     assert rig.stepped.queue("held").in_flight == 2000
     rig.later(delay=3000)
-    with patch.object(schedule_module, "MOST_EXPIRATIONS", 100), patch.object(expired_entries, "STAY", 10):
+    with patch.object(schedule_module, "MOST_EXPIRATIONS", 100), patch.object(expiry, "STAY", 10):
         advance_counted(rig.stepped, 3)
         assert rig.depth() == 1
         rig.later(delay=1000)

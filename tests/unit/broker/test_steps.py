@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.broker.core.turn import BUDGET, RETRY
+from quire.broker.core.core import BUDGET, RETRY
 from quire.clock import ManualClock
 from quire.errors import StoreError, StoreFull
 from quire.testing.stepped import SteppedBroker
@@ -106,7 +106,7 @@ def test_steps_go_on_while_the_store_refuses_commits_however_much_there_is(monke
     stepped.commit(StoreFull("no space left"))
 
     def step() -> bool:
-        stepped.broker.core.list_part(queues.pop().commits.open)
+        stepped.broker.core.list_part(queues.pop().open_part())
         return bool(queues)
 
     stepped.broker.core.steps.add(step, "listing", stores=False)

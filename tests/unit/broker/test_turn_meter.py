@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from quire.broker.core.turn import BOUNDS, TurnMeter
+from quire.broker.core.core import BOUNDS, TurnMeter
 from quire.clock import ManualClock
 from quire.destination import queue
 from quire.testing.stepped import SteppedBroker

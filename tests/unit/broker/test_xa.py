@@ -240,7 +240,7 @@ def test_hidden_messages_of_a_group_are_in_flight_no_more() -> None:
     branch = start(stepped, receiver.session)
     acknowledge(receiver.subscription, 1, transaction=branch.transaction)
     branch.prepare()
-    assert stepped.queue("q").dispatcher.groups.groups["g"].in_flight == 0
+    assert stepped.queue("q").groups.groups["g"].in_flight == 0
     branch.roll_back()
     stepped.run()
     assert receiver.bodies() == [b"1", b"1"]
@@ -260,7 +260,7 @@ def test_others_can_do_nothing_with_hidden_messages() -> None:
     branch.prepare()
     receiver.leave()
     stepped.run()
-    assert stepped.queue("q").withdrawal.take_out([1, 2, 3]) == [3]
+    assert stepped.queue("q").take_out([1, 2, 3]) == [3]
 
 
 def test_messages_of_a_prioritized_queue_come_back_by_priority() -> None:

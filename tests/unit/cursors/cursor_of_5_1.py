@@ -8,7 +8,7 @@ before.
 from collections import OrderedDict, deque
 
 from quire.clock import Clock
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import MemoryUsage
 from quire.cursors.spool import Spool
 from quire.message import Message
 from quire.store.base import StoreReader

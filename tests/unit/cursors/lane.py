@@ -8,8 +8,7 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol
 
 from quire.clock import Clock, ManualClock
-from quire.cursors.memory_usage import MemoryUsage
-from quire.cursors.queue_cursor import QueueCursor
+from quire.cursors.lane import MemoryUsage, QueueCursor
 from quire.cursors.spool import Spool
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Delivery, Store, StoreReader, WriteBatch

@@ -13,8 +13,7 @@ from itertools import islice
 
 import pytest
 
-from quire.cursors.memory_usage import MemoryUsage
-from quire.cursors.queue_cursor import QueueCursor
+from quire.cursors.lane import MemoryUsage, QueueCursor
 from quire.store.base import Link
 from quire.store.memory import MemoryStore
 from tests.unit.cursors.cursor_of_5_1 import DEPTH, Audit, CursorOf51

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import MemoryUsage
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.cursors import queue_cursor
+from quire.cursors import lane as cursors_lane
 from quire.errors import StoreCorrupt
 from tests.unit.cursors.lane import Host, Lane, make_message, sequences
 from tests.unit.cursors.watched_store import ONE, WatchedStore, backlog, pages_of
@@ -68,7 +68,7 @@ def test_rule_5_a_slow_consumer_has_a_bounded_window_resident_and_gets_everythin
 ) -> None:
     lane = make_lane(1000)
     lane.connect()
-    with patch.object(queue_cursor, "WINDOW_LIMIT", 10):
+    with patch.object(cursors_lane, "WINDOW_LIMIT", 10):
         for number in range(60):
             lane.send(persistent=kinds[number % len(kinds)])
             lane.commit()
@@ -85,7 +85,7 @@ def test_rule_5_a_consumer_that_caught_up_gets_commits_from_memory_again(
 ) -> None:
     lane = make_lane(1000)
     lane.connect()
-    with patch.object(queue_cursor, "WINDOW_LIMIT", 2):
+    with patch.object(cursors_lane, "WINDOW_LIMIT", 2):
         for _ in range(5):
             lane.send()
             lane.commit()
@@ -131,7 +131,7 @@ def test_rule_5_three_sources_are_joined_over_pages(make_lane: MakeLane, limit: 
 
 def test_rule_5_a_page_ends_at_its_bytes(make_lane: MakeLane) -> None:
     lane = backlog(make_lane(100), *[100] * 4)
-    with patch.object(queue_cursor, "PAGE_BYTES", 2 * ONE):
+    with patch.object(cursors_lane, "PAGE_BYTES", 2 * ONE):
         assert lane.cursor.page_in()
     assert sequences(lane.cursor.window) == [1, 2]
 
@@ -192,7 +192,7 @@ def test_rule_6_non_persistent_ones_come_back_flagged_kept_or_spooled(make_lane:
 def test_rule_6_after_a_crash_what_may_have_been_delivered_is_flagged(make_lane: MakeLane) -> None:
     backlog(make_lane(10), 100, 100, 100).send(persistent=False)
     reopened = make_lane(10)
-    assert isinstance(reopened.cursor, queue_cursor.QueueCursor)
+    assert isinstance(reopened.cursor, cursors_lane.QueueCursor)
     assert reopened.cursor.last == 3
     reopened.cursor.redelivered_to = 2
     reopened.connect()
@@ -216,7 +216,7 @@ def test_rule_7_browsing_moves_nothing(make_lane: MakeLane, store: WatchedStore)
 def test_rule_7_what_is_being_removed_is_neither_kept_resident_nor_read_again(make_lane: MakeLane) -> None:
     lane = backlog(make_lane(2), *[100] * 4)
     assert lane.take(1) == [1]
-    assert isinstance(lane.cursor, queue_cursor.QueueCursor)
+    assert isinstance(lane.cursor, cursors_lane.QueueCursor)
     position = lane.cursor.position
     lane.purge([make_message(2), make_message(3)])
     assert lane.cursor.position == position
@@ -290,7 +290,7 @@ def test_a_damaged_record_stops_the_read_before_it(host: Host, store: WatchedSto
         lane.dispatch()
     assert damage.value.data["sequence"] == 4
     assert [receipt.sequence for receipt in lane.received] == [1, 2, 3]
-    assert isinstance(lane.cursor, queue_cursor.QueueCursor)
+    assert isinstance(lane.cursor, cursors_lane.QueueCursor)
     assert lane.cursor.position == 3
     store.damaged.clear()
     lane.dispatch()
@@ -314,7 +314,7 @@ def test_a_non_persistent_message_before_a_damaged_record_is_given_out(
 def test_a_damaged_record_is_no_reason_to_admit_more_than_fits(host: Host, store: WatchedStore) -> None:
     lane = backlog(Lane(host, 2 * ONE), *[100] * 5)
     store.damaged.add(4)
-    with patch.object(queue_cursor, "PAGE_BYTES", 10 * ONE):
+    with patch.object(cursors_lane, "PAGE_BYTES", 10 * ONE):
         assert lane.take(5) == [1, 2]
     assert blocked_since(lane) is not None
 

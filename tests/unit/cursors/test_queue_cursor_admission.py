@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from quire.cursors import queue_cursor
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors import lane as cursors_lane
+from quire.cursors.lane import MemoryUsage
 from tests.unit.cursors.lane import Host, Lane, make_message, sequences
 from tests.unit.cursors.watched_store import GIANT, ONE, WatchedStore, backlog, pages_of
 
@@ -112,7 +112,7 @@ def test_rule_1_messages_kept_in_vain_are_no_excuse_to_admit_too_much(make_lane:
 def test_rule_2_the_first_refusal_ends_the_read_and_the_position_stays(host: Host) -> None:
     lane = backlog(Lane(host, 3 * ONE), 100, 2000, 100, 100)
     assert lane.take(10) == [1]
-    assert isinstance(lane.cursor, queue_cursor.QueueCursor)
+    assert isinstance(lane.cursor, cursors_lane.QueueCursor)
     assert lane.cursor.position == 1
     assert lane.memory.available() == 2 * ONE, "there is room for the third one, and it is not let in"
     lane.acknowledge([1])
@@ -136,7 +136,7 @@ def test_rule_3_the_position_moves_over_removed_records(host: Host) -> None:
     lane.purge([make_message(sequence) for sequence in (1, 2, 4)])
     lane.commit()
     assert lane.take(10) == [3, 5]
-    assert isinstance(lane.cursor, queue_cursor.QueueCursor)
+    assert isinstance(lane.cursor, cursors_lane.QueueCursor)
     assert lane.cursor.position == 5
     assert not lane.cursor.has_more
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from quire.cursors import queue_cursor
+from quire.cursors import lane as cursors_lane
 from quire.errors import StoreCorrupt
 from quire.message import Message
 from quire.store.base import Page
@@ -55,5 +55,5 @@ def backlog(lane: Lane, *sizes: int) -> Lane:
 @contextmanager
 def pages_of(limit: int) -> Iterator[None]:
     """Reads of so many messages at the most."""
-    with patch.object(queue_cursor, "PAGE_LIMIT", limit):
+    with patch.object(cursors_lane, "PAGE_LIMIT", limit):
         yield

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from quire.broker.core.turn import TurnMeter
+from quire.broker.core.core import TurnMeter
 from quire.clock import ManualClock
 from quire.http.operations import Measured
 from tests.unit.http.conftest import Api

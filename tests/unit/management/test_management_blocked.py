@@ -2,8 +2,8 @@
 
 import pytest
 
-from quire.broker.queues import parking
 from quire.broker.turns import STALLED
+from quire.cursors import parking
 from quire.errors import StoreCorrupt, StoreError, StoreFull
 from quire.management.blocked import CAUSES
 from quire.management.queues import Management

@@ -125,7 +125,7 @@ def test_what_is_in_flight_is_not_gone_through_by_each_step() -> None:
     stepped = filled_with(3000)
     consumer(stepped, prefetchSize="2000")
     queue = stepped.queue("q")
-    with patch.object(type(queue.locator), "in_flight_sequences", side_effect=AssertionError("all in flight")):
+    with patch.object(type(queue), "in_flight_sequences", side_effect=AssertionError("all in flight")):
         done, _ = step_through(stepped, purge(stepped))
         assert (done, queue.depth, queue.in_flight) == (1000, 2000, 2000)
         assert len(Management(stepped.broker).browse("q", None, 5).messages) == 5

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from quire.broker.destinations import Destinations
-from quire.broker.queues.lane_dispatch import LaneDispatch
-from quire.broker.queues.queue import Queue
+from quire.broker.queues.queue import LaneDispatch, Queue
 from quire.broker.routing.addresses import read_destination
 from quire.broker.routing.temporary import TemporaryQueue, TemporaryTopic
 from quire.broker.schedule import Schedule
@@ -64,7 +63,7 @@ class Record:
         self._wrap(Destinations, "create_stream", self._creates(DestinationKind.STREAM))
         for name in ("delete_queue", "delete_topic", "delete_stream"):
             self._wrap(Destinations, name, lambda _, gone: self._note("delete", gone.destination))
-        for name in ("acknowledge", "dead_letter", "redeliver", "settle"):
+        for name in ("acknowledge", "dead_letter", "redeliver", "_settle"):
             self._wrap(LaneDispatch, name, lambda source, *_, **__: self._note("settle", _destination(source)))
 
     def unasked(self, stepped: SteppedBroker) -> Iterator[str]:

@@ -18,13 +18,12 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from quire.broker.core.core import DestinationLedger
+from quire.broker.core.destination_ledger import DestinationLedger
 from quire.broker.core.shared_prefetch import ChildSubscription, SharedPrefetch
 from quire.broker.core.subscription import AckMode, Session, Subscription
-from quire.broker.queues.lane import DispatchMark, QueuePart
-from quire.broker.queues.lane_dispatch import DamageReport, DispatchHandlers
-from quire.broker.queues.parking import Group as MessageGroup
-from quire.broker.queues.parking import MessageGroups
+from quire.broker.queues.queue import DamageReport, QueuePart
+from quire.broker.queues.selective import Group as MessageGroup
+from quire.broker.queues.selective import MessageGroups
 from quire.broker.queues.shared_lane import LaneSubscription
 from quire.broker.streams.groups.group_definition import (
     GroupDefinition,
@@ -43,6 +42,7 @@ from quire.broker.streams.groups.retries import (
 from quire.broker.streams.partition import Partition, PartitionedStream
 from quire.clock import Clock
 from quire.cursors.ack_set import AckSet
+from quire.cursors.lane import DispatchMark
 from quire.destination import MAX_NAME
 from quire.errors import AccessRefused, InvalidHeader
 from quire.message import Message, escape
@@ -122,28 +122,31 @@ class GroupPartition(LaneSubscription):
         lost: how many messages retention let go before the group had finished them.
     """
 
+    _progress: PartitionProgress
+
     def __init__(self, group: "Group", partition: Partition, finished: AckSet, progress: Progress) -> None:
         self.group = group
         self.partition = partition
         self.is_stored = group.is_stored
         self.timed_out = self.lost = 0
-        stream, name, index = partition.destination.name, group.name, partition.index
-        facts = {"stream": stream, "group": name, "partition": index}
         partition.start_after(finished.highest)
-        self._progress = PartitionProgress(group.stream, group.number, index)
+        self._progress = PartitionProgress(group.stream, group.number, partition.index)
         super().__init__(
-            partition.core, partition, partition_keys(group.number, index), finished,
+            partition.core, partition, partition_keys(group.number, partition.index), finished,
             LaneState(count=_unfinished(partition, finished)), self._progress,
-            (progress.dispatch_mark,), group.selector, group.policy, self._ledger(),
-            DamageReport("group.damaged", f"group {name} of stream {stream}, partition {index}", facts),
-            is_stored=group.is_stored,
-            handlers=DispatchHandlers(
-                relocate=self.relocate, as_letter=self._letter, refuse_hiding=self._fence
-            ),
-            groups_kind=KeyOrder if group.definition.order is Order.KEY_ORDERED else MessageGroups,
+            (progress.dispatch_mark,), group.selector, group.policy, self._ledger(), is_stored=group.is_stored,
         )  # fmt: skip
         self._records = self.lanes[0].reader
         self.policy_changed()
+
+    def _damage(self) -> DamageReport:
+        stream, name, index = self.partition.destination.name, self.group.name, self.partition.index
+        facts = {"stream": stream, "group": name, "partition": index}
+        return DamageReport("group.damaged", f"group {name} of stream {stream}, partition {index}", facts)
+
+    def _new_groups(self) -> MessageGroups:
+        is_by_key = self.group.definition.order is Order.KEY_ORDERED
+        return KeyOrder(self._group_owned) if is_by_key else super()._new_groups()
 
     def policy_changed(self) -> None:
         policy, order = self.group.policy, self.group.definition.order
@@ -178,18 +181,18 @@ class GroupPartition(LaneSubscription):
     def skip(self, first: int, last: int) -> None:
         self.finished.add_range(first, last)
         if self.group.is_stored:
-            self.commits.list()
+            self.open_part()
 
     def records_gone(self, sequences: list[int]) -> None:
         wanted = [sequence for sequence in sequences if sequence not in self.finished]
-        free = self.withdrawal.take_out(wanted)
+        free = self.take_out(wanted)
         if not free:
             return
         self.lost += len(free)
         shells = [Message(sequence, b"") for sequence in free]
         for shell in shells:  # whether it has a delivery state is not asked: nothing may fail here
             shell.deliveries = 1
-        self.withdrawal.removed(shells, by_operator=True)
+        self.remove_taken_out(shells, by_operator=True)
 
     # They are given out.
 
@@ -201,7 +204,7 @@ class GroupPartition(LaneSubscription):
 
     # They are settled, or come back.
 
-    def relocate(self, messages: list[Message], cause: str) -> bool:
+    def _relocate(self, messages: list[Message], cause: str) -> bool:
         retries = self.group.retries
         if retries is None:
             return False
@@ -233,21 +236,20 @@ class GroupPartition(LaneSubscription):
         retries = self.group.retries
         if retries is not None and retries.finish_late(found):
             return True
-        free = self.withdrawal.take_out(
-            [message.sequence for message in found if not isinstance(message, RetryMessage)]
-        )
+        free = self.take_out([message.sequence for message in found if not isinstance(message, RetryMessage)])
         messages = [message for message in found if message.sequence in free]
         for message in messages:  # their delivery states may be on their way to the store
             message.deliveries = max(message.deliveries, 1)
         if messages:
             if self.ledger is not None:
                 self.ledger.acknowledged(messages)
-            self.withdrawal.removed(messages)
+            self.remove_taken_out(messages)
         return bool(messages)
 
-    def _fence(self, count: int) -> None:
+    def hide(self, sequences: list[int]) -> list[int]:
         """A transaction acknowledges what its member does not have any more: that does not count."""
-        self.group.fenced += count
+        self.group.fenced += len(sequences)
+        return []
 
     def _came_back(self, sequence: int) -> bool:
         """Whether a message was delivered before, or may have been before a crash, and waits for its next delivery."""
@@ -256,7 +258,7 @@ class GroupPartition(LaneSubscription):
         if sequence <= self.lanes[0].cursor.redelivered_to:
             return True
         states = self._records.deliveries(self.partition.lane, sequence, 1)
-        return sequence in self.locator.unsettled() or any([known == sequence for known, _ in states])
+        return sequence in self.unsettled() or any([known == sequence for known, _ in states])
 
     # Leases.
 
@@ -266,28 +268,28 @@ class GroupPartition(LaneSubscription):
         Returns:
             The messages of them that are not finished and that no other member has.
         """
-        return resume_messages(self.lanes[0], self.commits.parts(), consumer, sequences, self.withdrawal.take_out)
+        return resume_messages(self, consumer, sequences)
 
     # An operator changes what is finished.
 
     def settled(self) -> AckSet:
         settled = AckSet()
         settled.merge(self.finished)
-        settled.add_all(sorted([message.sequence for message in self.commits.open.removals]))
+        settled.add_all(sorted([message.sequence for message in self.open_part().removals]))
         return settled
 
     def came_back(self) -> dict[int, Delivery]:
         states: dict[int, Delivery] = {}
         while found := self._records.deliveries(self.partition.lane, max(states, default=0) + 1, STATES_AT_ONCE):
             states.update(found)
-        for part in self.commits.parts():
+        for part in self.parts():
             states.update([(offset, state) for offset, (_, state) in part.deliveries.items()])
         return states
 
     def take_from(self, consumer: Subscription) -> list[Message]:
         """Take everything from a member, before ``restart``: nothing of it has failed, nothing is acknowledged."""
         messages = consumer.take(list(consumer.in_flight))
-        self.dispatcher.groups.settled(messages)
+        self.groups.settled(messages)
         self._release(messages)
         return messages
 
@@ -299,9 +301,9 @@ class GroupPartition(LaneSubscription):
         """
         for sequence in came_back:
             self.core.set_mark(self.keys.state(sequence), None)
-        self.commits.forget()
+        self._forget_parts()
         own, lane = self.finished, self.lanes[0]
-        self._settled.unfinish(1, max(own.highest, 1))
+        self._unfinish(1, max(own.highest, 1))
         own.merge(finished)
         self._rest()
         if self.partition.announced:  # it was not told of the last messages if they were finished when they came
@@ -318,7 +320,7 @@ class GroupPartition(LaneSubscription):
         """Everything before an offset is finished, and nothing else; the group has no members."""
         own = self.finished
         if own.highest >= offset:
-            self._settled.unfinish(offset, own.highest)
+            self._unfinish(offset, own.highest)
         if offset > 1:
             own.add_range(1, offset - 1)
         own.merge(self.partition.gone)
@@ -326,7 +328,7 @@ class GroupPartition(LaneSubscription):
         self.write()
 
     def write(self) -> None:
-        self.commits.list()
+        self.open_part()
 
 
 def _unfinished(partition: Partition, finished: AckSet) -> int:
@@ -607,7 +609,7 @@ class GroupMember(SharedPrefetch):
         if header := source.group_header:
             for message in messages:
                 if key := message.header(header):
-                    source.dispatcher.groups.take(key, child, message)
+                    source.groups.take(key, child, message)
         if messages:
             self.given(child, messages)
 

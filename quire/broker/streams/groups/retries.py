@@ -23,13 +23,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from quire.broker.core.core import Core, DestinationLedger, LedgerLane
+from quire.broker.core.core import Commit, Core
+from quire.broker.core.destination_ledger import DestinationLedger, LedgerLane
 from quire.broker.core.subscription import Subscription
-from quire.broker.queues.lane import QueueLane, QueuePart, RecordRemoval, charged_elsewhere
-from quire.broker.queues.lane_dispatch import DamageReport, DispatchHandlers, LaneDispatch
+from quire.broker.queues.queue import DamageReport, LaneDispatch, QueuePart
 from quire.broker.streams.groups.group_definition import dead_letter_of, prefix_of
 from quire.broker.streams.partition import PartitionedStream
-from quire.cursors.memory_usage import MemoryUsage
+from quire.cursors.lane import MemoryUsage, QueueLane
 from quire.errors import InvalidArgument, StoreCorrupt, StoreError
 from quire.ledger_block import LedgerEvent, Run
 from quire.message import MESSAGE_OVERHEAD, Message
@@ -268,8 +268,6 @@ class RetryLinks:
         uncommitted: the retries whose links are not stored yet, by the lane and the offset of their origins.
     """
 
-    charge: Callable[[int], None] = staticmethod(charged_elsewhere)
-
     def __init__(
         self, core: Core, lane: QueueLane, marks: RetryMarks, group: int, settled: Callable[[int, int], None], *,
         new: bool,
@@ -278,13 +276,12 @@ class RetryLinks:
         self._lane = lane
         self._marks = marks
         self._settled = settled
-        self._records = RecordRemoval([lane], core.spool, charged_elsewhere)
         self._bytes_key = f"{prefix_of(group)}retry-bytes"
         self.bytes = 0 if new else int(core.store.mark(self._bytes_key) or b"0")
         self.uncommitted: dict[tuple[int, int], RetryMessage] = {}
 
     def write(self, part: QueuePart, batch: WriteBatch) -> None:
-        self._records.write(part, batch)
+        part.write([self._lane], batch, self._core.spool)
         appends, marks = retries_of(part.appends), batch.marks
         if appends:
             now = self._core.clock.now_ms()
@@ -310,9 +307,6 @@ class RetryLinks:
         """The commit that settled retries failed, and they are not settled after all: they keep their marks."""
         for retry in retries_of(messages):
             self._core.set_mark(self._marks.key(retry), b"%d" % retry.size)
-
-    def may_have(self, lane: QueueLane, sequence: int) -> bool:
-        return self._records.may_have(lane, sequence)
 
     def drop(self, retry: RetryMessage) -> None:
         self.uncommitted.pop((retry.origin_lane, retry.origin_sequence), None)
@@ -446,21 +440,21 @@ class RetryLedger(DestinationLedger):
                 self._ledger.note(run)
 
 
-def resume_messages(
-    lane: QueueLane, parts: list[QueuePart], consumer: Subscription, sequences: list[int],
-    take_out: Callable[[list[int]], list[int]],
-) -> list[Message]:  # fmt: skip
-    """Put messages into a consumer's in-flight table; ``parts`` is what its source has in commits, the open one last.
+def resume_messages(queue: LaneDispatch, consumer: Subscription, sequences: list[int]) -> list[Message]:
+    """Put messages into a consumer's in-flight table.
 
     They are read before they are taken from where they wait: what cannot be read goes on waiting there.
     """
-    found = {message.sequence: message for message in _read(lane, parts, sequences)}
-    taken = [found[sequence] for sequence in take_out(list(found))]
+    (lane,) = queue.lanes
+    found = {message.sequence: message for message in _read(lane, queue.parts(), sequences)}
+    taken = [found[sequence] for sequence in queue.take_out(list(found))]
+    if not taken:
+        return []
     free = {message.sequence for message in taken}
     cursor = lane.cursor
     cursor.excluded -= free
-    parts[-1].excluded -= free
-    cursor.skipped |= {sequence for sequence in free if sequence > cursor.position}
+    queue.open_part().excluded -= free
+    cursor.skip([sequence for sequence in free if sequence > cursor.position])
     cursor.hold(taken)
     for message in taken:
         message.redelivered = True
@@ -499,6 +493,8 @@ class RetryQueue(LaneDispatch):
         timed_out: how many leases ended because their time was up.
     """
 
+    owns_records = False
+
     def __init__(
         self, stream: PartitionedStream, number: int, group: str, policy: Policy, ladder: RetryLadder | None,
         stored: StoredDestination, settled: Callable[[int, int], None], *, new: bool = False,
@@ -512,19 +508,33 @@ class RetryQueue(LaneDispatch):
         self._group = group
         self._cancelled: dict[int, RetryMessage] = {}
         memory, state = MemoryUsage(0, stream.memory), LaneState() if new else core.store.lane_state(stored.lanes[0])
-        lane = QueueLane(core, stored.lanes[0], memory, state=state, reader=LinkReader(core.store))
+        lane = QueueLane(LinkReader(core.store), core.spool, core.clock, stored.lanes[0], memory, state)
         self._links = RetryLinks(core, lane, self.marks, number, settled, new=new)
-        super().__init__(
-            core, stream.destination, policy, self._ledger(), [lane], memory, self._links,
-            DamageReport("retries.damaged", f"retries {stored.name}", {"retries": stored.name}),
-            DispatchHandlers(
-                gathered=self._remove_cancelled, appends_failed=self._append_again, as_letter=self._letter
-            ),
-        )  # fmt: skip
+        super().__init__(core, stream.destination, policy, self._ledger(), [lane], memory)
         self.depth, self.bytes = state.count, self._links.bytes
         self._purge = RetryPurge(self, number, new=new)
         self._next_sequence = max(state.next_sequence, self._purge.last + 1)
         self.take_group_policy(policy, ladder)
+
+    def _damage(self) -> DamageReport:
+        return DamageReport("retries.damaged", f"retries {self.name}", {"retries": self.name})
+
+    def _write(self, part: QueuePart, batch: WriteBatch) -> None:
+        self._links.write(part, batch)
+
+    def _written(self, part: QueuePart) -> None:
+        self._links.committed(part)
+
+    def _undo(self, messages: list[Message]) -> None:
+        self._links.undo(messages)
+
+    def fill(self, commit: Commit) -> None:
+        self._remove_cancelled()
+        super().fill(commit)
+
+    def dispatch(self) -> None:
+        self._remove_cancelled()
+        super().dispatch()
 
     def take_group_policy(self, policy: Policy, ladder: RetryLadder | None) -> None:
         self.max_in_flight = policy.max_in_flight
@@ -567,11 +577,11 @@ class RetryQueue(LaneDispatch):
     def _append(self, retry: RetryMessage, state: Delivery) -> None:
         retry.sequence = self._next_sequence
         self._next_sequence += 1
-        self.commits.open.appends.append(retry)
-        self.commits.open.deliveries[retry.sequence] = (retry, state)
+        part = self.open_part()
+        part.appends.append(retry)
+        part.deliveries[retry.sequence] = (retry, state)
         self._links.uncommitted[retry.origin_lane, retry.origin_sequence] = retry
         self.core.charge_open(LINK_SIZE)
-        self.commits.list()
 
     def find(self, lane: int, sequence: int) -> int | None:
         return max([retry.sequence for retry in self._retries_of(lane, sequence)], default=None)
@@ -589,7 +599,7 @@ class RetryQueue(LaneDispatch):
         return [retry for retry in left if not self._is_leaving(retry.sequence)]
 
     def _is_leaving(self, sequence: int) -> bool:
-        return sequence in self._cancelled or sequence in self.locator.leaving()
+        return sequence in self._cancelled or sequence in self.leaving()
 
     # It is cancelled.
 
@@ -619,14 +629,14 @@ class RetryQueue(LaneDispatch):
         if not self._is_waiting(retry):
             return False
         self._cancelled[sequence] = retry
-        self.commits.list()
+        self.open_part()
         return True
 
     def _remove_cancelled(self) -> None:
         """Remove what was cancelled in this turn, all at once. What is in the commit under way has to wait for it."""
         if not self._cancelled:
             return
-        part, last = self.commits.open, self.locator.last
+        part, last = self.open_part(), self.last
         for retry in retries_of(part.appends):
             if retry.sequence in self._cancelled:
                 del part.deliveries[retry.sequence]
@@ -636,8 +646,8 @@ class RetryQueue(LaneDispatch):
         self._cancelled = {seq: retry for seq, retry in self._cancelled.items() if seq > last}
 
     def _take_away(self, retries: dict[int, RetryMessage]) -> None:
-        if free := self.withdrawal.take_out(list(retries)):  # else dispatch would wake itself again and again
-            self.withdrawal.removed([retries[sequence] for sequence in free])
+        if free := self.take_out(list(retries)):  # else dispatch would wake itself again and again
+            self.remove_taken_out([retries[sequence] for sequence in free])
 
     def _drop(self, retry: RetryMessage) -> None:
         del self._cancelled[retry.sequence]
@@ -650,7 +660,7 @@ class RetryQueue(LaneDispatch):
         found = {retry.sequence for retry in self._links.uncommitted.values() if retry.origin_lane == lane}
         purged = self._purge.last_of(lane)
         found.update([sequence for sequence in self.marks.sequences(lane) if sequence > purged])
-        return len(found - self.locator.leaving() - self._cancelled.keys())
+        return len(found - self.leaving() - self._cancelled.keys())
 
     def take_from(self, consumer: "Subscription", lanes: Collection[int]) -> list[Message]:
         held = retries_of(list(consumer.in_flight.values()))
@@ -663,7 +673,7 @@ class RetryQueue(LaneDispatch):
         for retry in self._links.uncommitted.values():
             if retry.origin_lane in lanes:
                 self._cancelled[retry.sequence] = retry
-        self.commits.list()
+        self.open_part()
         self._purge.begin(lanes, self._next_sequence - 1)
 
     def remove_waiting(self, retries: list[RetryMessage]) -> None:
@@ -675,17 +685,17 @@ class RetryQueue(LaneDispatch):
         """A member that comes back says which retries it still has: it keeps them, and no other member gets them."""
         if self._purge:
             return []
-        return resume_messages(self.lanes[0], self.commits.parts(), consumer, sequences, self.withdrawal.take_out)
+        return resume_messages(self, consumer, sequences)
 
     def _letter(self, message: Message) -> Message:
         (retry,) = retries_of([message])
         partition = self._stream.stored.lanes.index(retry.origin_lane)
         return dead_letter_of(self._group, partition, retry.origin_sequence, message)
 
-    def _append_again(self, part: QueuePart) -> None:
+    def _refuse(self, part: QueuePart) -> None:
         """A commit failed: what was relocated is put into the next one."""
         for retry in retries_of(part.appends):
-            _, state = self.commits.open.deliveries.pop(retry.sequence)
+            _, state = self.open_part().deliveries.pop(retry.sequence)
             self.core.set_mark(self.marks.key(retry), None)  # or the next commit would write that of the failed one
             if retry.sequence in self._cancelled:
                 self._drop(retry)

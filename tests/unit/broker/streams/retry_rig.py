@@ -3,7 +3,7 @@
 from typing import Any
 
 from quire.broker.core.subscription import AckMode, Subscription
-from quire.broker.queues.lane_dispatch import LaneDispatch
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.streams.groups.group import Group
 from quire.broker.streams.groups.retries import RetryQueue
 from quire.broker.streams.partition import Start, StartKind

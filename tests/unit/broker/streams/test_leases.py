@@ -142,7 +142,7 @@ def test_each_message_has_its_own_lease() -> None:
         rig.send(body)
         rig.pass_time(2)
     for _ in range(4):
-        held.append(sorted(rig.group().partitions[0].locator.in_flight_sequences()))
+        held.append(sorted(rig.group().partitions[0].in_flight_sequences()))
         rig.pass_time(1.5)
     assert held == [[2, 3], [3], [3], []]
     assert len(member.take()) == 3
@@ -176,7 +176,7 @@ def test_another_policy_counts_for_the_next_lease() -> None:
     rig.broker.reload(settings(policy={"partitions": 1, "consume_timeout": 10.0}))
     rig.send("2")
     rig.pass_time(3.2)
-    assert rig.group().partitions[0].locator.in_flight_sequences() == {2}
+    assert rig.group().partitions[0].in_flight_sequences() == {2}
 
 
 def test_a_lease_may_be_extended_from_now_on() -> None:
@@ -199,7 +199,7 @@ def test_an_extension_may_make_a_lease_shorter() -> None:
     rig.send("1", "2")
     member.nack(member.take()[0], extend="1000")
     rig.pass_time(1.2)
-    assert rig.group().partitions[0].locator.in_flight_sequences() == {2}
+    assert rig.group().partitions[0].in_flight_sequences() == {2}
 
 
 def test_an_extension_of_a_lease_that_has_ended_does_nothing() -> None:
