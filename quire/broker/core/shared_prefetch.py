@@ -2,27 +2,10 @@
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.message import Message
-
-
-class Whole(Protocol):
-    def credit(self, child: Subscription) -> int: ...
-
-    def waits(self, child: Subscription) -> bool: ...
-
-    def given(self, child: Subscription, messages: list[Message]) -> None: ...
-
-    def settled(self, child: Subscription, messages: list[Message]) -> None: ...
-
-    def extended(self, child: Subscription) -> None: ...
-
-    def up_to(self, child: Subscription, sequence: int) -> list[tuple[Subscription, list[int]]]: ...
-
-    def leave_now(self, child: Subscription) -> None: ...
 
 
 class ChildSubscription(Subscription):
@@ -30,7 +13,7 @@ class ChildSubscription(Subscription):
 
     __slots__ = ("parent",)
 
-    parent: Whole
+    parent: "SharedPrefetch"
 
     @property
     def credit(self) -> int:
