@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from quire.broker.dead_letter import dead_letter_destination
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.routing.addresses import Scope, read_destination
 from quire.destination import Destination, DestinationKind, split_prefix
 from quire.errors import InvalidDestination, UnknownDestination
@@ -281,7 +282,7 @@ class TopologyReader:
         by_label: dict[str, list[Subscription]] = defaultdict(list)
         for subscription in some:
             by_label[self._labels.get(subscription.session.name, subscription.session.name)].append(subscription)
-        waits = Waits(self._broker, source) if hasattr(source, "dispatcher") else None
+        waits = Waits(self._broker, source) if isinstance(source, LaneDispatch) else None
         for label, own in by_label.items():
             share = None if rate is None else round(rate * len(own) / len(some), 3)
             node = self._client("consumer", label)
