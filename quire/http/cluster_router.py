@@ -34,8 +34,6 @@ from quire.units import parse_number
 
 
 class Scope(Enum):
-    """How many shards a request concerns."""
-
     HERE = "here"  # the process where it came in: what is about processes
     ONE = "one"  # one shard, which has its destination
     LIST = "list"  # all: the pages of a list are joined, in its order
@@ -50,8 +48,6 @@ class Scope(Enum):
 
 
 class Where(NamedTuple):
-    """The scope of a request, and its shard."""
-
     scope: Scope
     shard: int = 0
 
@@ -72,15 +68,7 @@ _ACCOUNTS = re.compile(r"/(users|rules|tokens)(/.*)?")
 
 
 def where(map: ClusterMap, method: str, path: str, shard: str | None) -> Where:
-    """Where a request is answered.
-
-    Args:
-        path: as it was sent, percent-encoded.
-        shard: the shard that the caller names; None for none.
-
-    Raises:
-        InvalidArgument: there is no such shard.
-    """
+    """Where a request is answered; ``path`` is percent-encoded, ``shard`` is the one that the caller names."""
     if shard is not None:
         return Where(Scope.ONE, _number(map, shard))
     if not path.startswith(BASE + "/"):
@@ -104,7 +92,6 @@ def _number(map: ClusterMap, shard: str) -> int:
 
 
 def split_query(query: bytes) -> tuple[str | None, bytes]:
-    """The shard that a query names, and the rest of the query, which is for the shard."""
     parts = query.split(b"&")
     named = [part for part in parts if part.startswith(b"shard=")]
     rest = b"&".join([part for part in parts if part not in named])
@@ -112,7 +99,6 @@ def split_query(query: bytes) -> tuple[str | None, bytes]:
 
 
 def found_at(path: str) -> str:
-    """The path of what a request is about that has to be found."""
     found = _FOUND.fullmatch(path.removeprefix(BASE))
     assert found is not None
     return BASE + found[1]
@@ -135,7 +121,6 @@ def _scope(method: str, path: str) -> Scope:
 
 
 def _destination_of(path: str) -> Destination | None:
-    """The destination in a path; None if there is none that can be."""
     found = _DESTINATION.fullmatch(path)
     if found is None:
         return None
@@ -181,16 +166,11 @@ class PartPage(msgspec.Struct, frozen=True):
     keys: list[Any]
 
     def with_next(self, part: "PartPage", entries: str) -> "PartPage":
-        """This page, and the one behind it."""
         return PartPage({**part.page, entries: self.page[entries] + part.page[entries]}, self.keys + part.keys)
 
 
 class ListJoin:
-    """Joins the pages of a list, all in the same order.
-
-    Args:
-        entries: the name of the entries in the page.
-    """
+    """Joins the pages of a list, all in the same order; ``entries`` is the name of the entries in the page."""
 
     def __init__(self, entries: str, query: TableQuery) -> None:
         self._entries = entries
@@ -211,7 +191,6 @@ class ListJoin:
         return not self._query.sort and any([part.keys for part in parts.values()])
 
     def _rows(self, parts: dict[int, PartPage]) -> Iterator[Row]:
-        """All entries with their keys, in order."""
         lists = [self._of_shard(shard, part) for shard, part in sorted(parts.items())]
         if not any([part.keys for part in parts.values()]):  # they have no order
             return chain.from_iterable(lists)
@@ -245,7 +224,6 @@ class JoinedMetrics:
         self._families: dict[bytes, list[bytes]] = {}  # by the lines of their heads
 
     def add(self, shard: str, text: bytes) -> Iterator[None]:
-        """Take the metrics of a shard, in steps."""
         label = f'shard="{shard}"'.encode()
         for number, line in enumerate(text.splitlines(), 1):
             if line.startswith(b"# HELP "):
@@ -258,7 +236,6 @@ class JoinedMetrics:
                 yield
 
     def pieces(self) -> Iterator[bytes]:
-        """The text, in pieces."""
         for head, samples in self._families.items():
             yield head + b"\n"
             for start in range(0, len(samples), STEP):
@@ -293,7 +270,6 @@ class ClusterRouter:
         self._calls = ShardCalls(context, service.clock, service.settings.tls)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
@@ -345,7 +321,6 @@ class ClusterRouter:
         return await self._every(request, access, memory)
 
     async def _find(self, request: Request, access: Access, scope: Scope, memory: RequestMemory) -> int:
-        """The shard that has what a request is about."""
         if scope is Scope.TOPIC:
             body = await request.body()  # the application refuses a large one
             memory.take(len(body))
@@ -402,7 +377,6 @@ class ClusterRouter:
         return PiecedResponse(joined.pieces(), CONTENT_TYPE)
 
     async def _list(self, request: Request, access: Access, memory: RequestMemory) -> dict[str, Any]:
-        """The page of a list that all shards have together."""
         try:
             query = msgspec.convert(dict(request.query_params), TableQuery, strict=False)
         except msgspec.ValidationError as error:

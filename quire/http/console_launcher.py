@@ -34,11 +34,7 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 class ConsoleLauncher:
-    """The console of one broker.
-
-    Args:
-        module: what is run; tests run something smaller.
-    """
+    """The console of one broker; ``module`` is what is run."""
 
     def __init__(self, settings: Settings, module: str = "quire.console") -> None:
         self._settings = settings
@@ -52,11 +48,7 @@ class ConsoleLauncher:
         self._told = ""  # why it did not start, as the log has it already
 
     def start(self, http_address: str) -> None:
-        """Have it run from now on; nothing waits for it.
-
-        Args:
-            http_address: where the broker's HTTP API listens.
-        """
+        """Have it run from now on, beside the HTTP API that listens at an address; nothing waits for it."""
         if not self._settings.console.enabled:
             return
         if importlib.util.find_spec("nicegui") is None:
@@ -74,11 +66,7 @@ class ConsoleLauncher:
             process.stdin.close()
 
     def url(self, host: str) -> str:
-        """Where the console is, for one who reached the broker under a host name.
-
-        Raises:
-            QuireError: there is none, or not yet.
-        """
+        """Where the console is, for one who reached the broker under a host name."""
         if not self._settings.console.enabled:
             raise IllegalState("the console is switched off: set console.enabled")
         if self._keeping is None:
@@ -97,7 +85,6 @@ class ConsoleLauncher:
         return "http" if self._settings.tls.takes_plain(host) else "https"
 
     async def stop(self) -> None:
-        """The broker goes down, and it does too."""
         if self._keeping is not None:
             self._keeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -114,7 +101,6 @@ class ConsoleLauncher:
         await process.wait()
 
     async def _keep(self, http_address: str) -> None:
-        """Have it run, again and again."""
         bound, port = split_address(http_address)
         host = local_host(bound)
         pause = FIRST_PAUSE
@@ -179,7 +165,6 @@ def _kill(process: Process) -> None:
 
 
 def _certificate(settings: Settings) -> bytes:
-    """What is in the file of the certificate: nothing without one."""
     with contextlib.suppress(OSError):  # the process that needs it says so
         return Path(settings.tls.certificate).read_bytes() if settings.tls.certificate else b""
     return b""

@@ -80,11 +80,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpApi:
-    """Serves the HTTP API and the metrics of one broker (``quire.server.service.HttpServer``).
-
-    Args:
-        also: further sockets where it is served.
-    """
+    """Serves the HTTP API and the metrics of one broker (``quire.server.service.HttpServer``)."""
 
     _service: Service
     _answers: ASGIApp  # a standby's, then the broker's
@@ -114,11 +110,8 @@ class HttpApi:
             await self._task
 
     async def start(self) -> None:
-        """Serve the broker."""
         application = self._application = Application(self._service, self._context)
-        self._answers = (
-            application if self._context is None else ClusterRouter(application, self._service, self._context)
-        )
+        self._answers = application if self._context is None else ClusterRouter(application, self._service, self._context)
         services = application.services
         logs.watch(services.events)
         services.admin.queues.sampler.start()
@@ -139,7 +132,6 @@ class HttpApi:
             self._application.services.console.reload(settings)
 
     async def stop(self) -> None:
-        """Take no more requests, finish those under way, and close."""
         if self._application is not None:
             self._application.stop()
             await self._application.services.operations.stop()

@@ -28,11 +28,7 @@ PIECE = 1 << 16  # how many bytes are read at once
 
 
 class ShardRequest:
-    """A request and its answer, on a connection of its own. To be used with ``async with``, which closes it.
-
-    Args:
-        address: where its process takes requests.
-    """
+    """A request and its answer, on a connection of its own, which ``async with`` closes."""
 
     def __init__(self, shard: int, address: str, tls: TlsSettings) -> None:
         self.status = 0
@@ -60,11 +56,9 @@ class ShardRequest:
             self._writer.close()
 
     async def send(self, method: str, target: str, headers: list[tuple[str, str]]) -> None:
-        """Send the head."""
         await self._write(h11.Request(method=method, target=target, headers=[("host", "localhost"), *headers]))
 
     async def send_piece(self, piece: bytes) -> None:
-        """Send a part of the body."""
         if piece:
             await self._write(h11.Data(data=piece))
 
@@ -79,7 +73,6 @@ class ShardRequest:
         self.status, self.headers = event.status_code, event.headers.raw_items()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body of the answer."""
         while isinstance(event := await self._read(), h11.Data):
             yield bytes(event.data)
         if not isinstance(event, h11.EndOfMessage):
@@ -129,11 +122,6 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 def signed(context: ClusterContext, clock: Clock, access: Access, shard: int, request: str) -> str:
-    """The header of a request to another process.
-
-    Args:
-        request: method and target, joined by a space.
-    """
     who = access.principal
     caller = Caller(who.name, sorted(who.roles), access.origin.address, clock.now_ms(), shard, request)
     text = base64.urlsafe_b64encode(msgspec.json.encode(caller)).decode()
@@ -141,12 +129,7 @@ def signed(context: ClusterContext, clock: Clock, access: Access, shard: int, re
 
 
 def relayed_access(context: ClusterContext, clock: Clock, security: Security, request: Request, target: str) -> Access:
-    """What the caller of a request may do that another process passes on.
-
-    Raises:
-        NotAuthenticated: the header is not signed by a process of this cluster, or too old.
-        ShardMoved: another shard was meant.
-    """
+    """What the caller of a request may do that another process passes on."""
     text, _, signature = request.headers[HEADER].partition(".")
     if not hmac.compare_digest(signature.encode(), _signature(context.secret, text).encode()):
         raise NotAuthenticated("the request is not from a process of this cluster")
@@ -172,8 +155,6 @@ Reply = tuple[int, bytes]  # a status and a content
 
 
 class ShardCalls:
-    """Makes calls."""
-
     def __init__(self, context: ClusterContext, clock: Clock, tls: TlsSettings) -> None:
         self._context = context
         self._clock = clock
@@ -196,11 +177,7 @@ class ShardCalls:
         self, shard: int, method: str, target: str, access: Access, memory: RequestMemory, body: bytes = b"",
         *, part: bool = False,
     ) -> Reply:  # fmt: skip
-        """Make one call, and hold its whole answer.
-
-        Raises:
-            ShardUnavailable: the shard has no owner, or does not answer in time.
-        """
+        """Make one call, and hold its whole answer."""
         headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
         headers += [(PART, "1")] * part
         try:
@@ -220,7 +197,6 @@ class ShardCalls:
     async def ask_all(
         self, method: str, target: str, access: Access, memory: RequestMemory, body: bytes = b""
     ) -> dict[int, Reply]:
-        """Make one call at all shards."""
         shards = range(self._context.map.shards)
         calls = [self.ask(shard, method, target, access, memory, body) for shard in shards]
         return dict(zip(shards, await asyncio.gather(*calls), strict=True))
@@ -255,13 +231,11 @@ class ShardCalls:
 
 
 def target_of(request: Request) -> str:
-    """Path and query of a request, as they were sent."""
     path, query = request.scope["raw_path"].decode("ascii", "replace"), request.scope["query_string"].decode("ascii")
     return f"{path}?{query}" if query else path
 
 
 async def _until_gone(request: Request, has_body: asyncio.Event) -> None:
-    """Until the caller has left."""
     await has_body.wait()
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -155,7 +155,6 @@ def _who(call: Call) -> WhoAmI:
 
 
 def _actions(call: Call, principal: Principal, secured: bool) -> list[str]:
-    """What the rules allow the caller to do with the destination of the query, or with some destination."""
     if call.query.destination is None:
         subjects = {"*", f"user:{principal.name}", *[f"role:{role}" for role in principal.roles]}
         rules = [rule for rule in (*BUILT_IN, *call.service.security.accounts.rules) if rule.subject in subjects]

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec.structs import asdict
 
 from quire.broker.queues.shared_lane import LaneSubscription
-from quire.broker.streams.groups import groups as groups_module
 from quire.broker.streams.groups.group import rebalance_settings
-from quire.broker.streams.groups.groups import PartitionChange, PartitionClone, note_progress
+from quire.broker.streams.groups.groups import note_progress
 from quire.broker.streams.groups.rebalance import Candidate, MemberStatus, Strategy, assign
-from quire.broker.streams.partition import Start
 from quire.errors import InvalidArgument, UnknownConsumerGroup
 from quire.management.blocked import blocked
 from quire.management.queues import Management, dismiss_members
-from quire.management.sampling import Sampler, name_of
+from quire.management.sampling import name_of
 from quire.management.tables import Reader, Table, concerned, rates
 from quire.resources import (
     Assignment,
@@ -37,29 +35,49 @@ from quire.resources import (
 )
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.streams.groups.group import Group
     from quire.broker.streams.groups.group_partition import GroupPartition
     from quire.broker.streams.groups.retries import RetryQueue
 
 
-class ConsumerGroupReader:
-    """Tells what is known of groups."""
+class GroupDeleted(Status, frozen=True):
+    """The backlog of a group that was deleted."""
 
-    def __init__(self, broker: "Broker", sampler: Sampler) -> None:
-        self._broker = broker
-        self._sampler = sampler
+    lag: Annotated[int, doc("The number of messages that the group had not finished.")]
+    retries: Annotated[int, doc("The number of messages in its retry lane.")]
+
+
+class ConsumerGroupManagement:
+    def __init__(self, management: Management) -> None:
+        self._broker = management.broker
+        self._sampler = management.sampler
         self.status = Reader(  # a group, or a reader, in short
             ConsumerGroupStatus, stream="stream.destination.name", mode="definition.mode", order="definition.order",
             strategy="policy.rebalance_strategy", epoch="coordinator.epoch", partitions=lambda g: len(g.partitions),
             members=lambda g: len(g.coordinator.members),
             connected=lambda g: len([member for member in g.coordinator.members if member.connected]),
             in_flight=_in_flight, retries=lambda g: None if g.retries is None else g.retries.depth,
-            oldest_message_age_seconds=self._age, blocked=self._blocked_longest, counters=_counters, **rates(sampler),
+            oldest_message_age_seconds=self._age, blocked=self._blocked_longest, counters=_counters,
+            **rates(self._sampler),
         )  # fmt: skip
 
+    def table(self) -> "Table[Group]":
+        return Table(
+            self._all, partial(name_of, "group"), self.status.columns | {"oldest": self._sampler.age},
+            {
+                "lagging": lambda g: g.lag > 0, "memberless": lambda g: not g.coordinator.members,
+                "attention": concerned(self._sampler),
+            },
+        )  # fmt: skip
+
+    def groups(self) -> Iterator[ConsumerGroupStatus]:
+        """All groups, by stream and name; each is looked at when it is asked for."""
+        return map(self.status, self._all())
+
+    def _all(self) -> "list[Group]":
+        return sorted(self._broker.groups.all(), key=lambda group: (group.definition.stream, group.name))
+
     def details(self, group: "Group") -> ConsumerGroupDetails:
-        """All that is known of a group; the store may not be readable."""
         definition = group.definition
         return ConsumerGroupDetails(
             **asdict(self.status(group)), selector=definition.selector, start=definition.start,
@@ -68,7 +86,6 @@ class ConsumerGroupReader:
         )  # fmt: skip
 
     def lag(self, group: "Group") -> GroupLag:
-        """How far a group is behind. The store is not read."""
         retries = group.retries
         return GroupLag(
             group.lag, _in_flight(group),
@@ -107,7 +124,6 @@ class ConsumerGroupReader:
         return max(waits, key=lambda wait: wait.age_seconds, default=None)
 
     def _blocked(self, source: "GroupPartition | RetryQueue") -> Blocked | None:
-        """Why a partition's messages, or the retries, cannot be dispatched."""
         since = source.full_of_holes_since if isinstance(source, LaneSubscription) else None
         if since is not None and source.subscriptions and source.depth > source.in_flight:
             return Blocked("ack-set-full", self._broker.core.clock.monotonic() - since)
@@ -126,9 +142,35 @@ class ConsumerGroupReader:
             lease_ends_seconds=max(min(held) - now, 0.0) if held else None,
         )  # fmt: skip
 
+    def progress(self, stream: str, name: str, offsets: Mapping[int, int]) -> GroupLag:
+        """Store the progress of an external reader: by partition, the first offset that it has not finished."""
+        broker, of = self._broker, self._broker.destinations.existing_stream(stream)
+        return self.lag(note_progress(broker.groups, broker.core.clock.now_ms(), of, name, offsets))
+
+    def assign(self, group: "Group", members: Sequence[Candidate], strategy: str | None = None) -> Assignment:
+        """Preview the assignment if a group had these members only, by a strategy or the group's own."""
+        if len({member.id for member in members}) < len(members):
+            raise InvalidArgument("two of the members have the same name", argument="members")
+        chosen = _strategy(strategy or group.policy.rebalance_strategy)
+        owners = {number: list(group.coordinator.owners(number)) for number in range(len(group.partitions))}
+        previous = {number: ids[0] for number, ids in owners.items() if ids}
+        rooms = rebalance_settings(group.policy).partition_rooms
+        target = assign(chosen, len(group.partitions), members, previous, rooms)
+        moved = [number for number, ids in target.items() if owners[number] and not set(owners[number]) <= set(ids)]
+        partitions = [PartitionAssignment(number, list(ids), owners[number]) for number, ids in target.items()]
+        return Assignment(str(chosen), len(moved), partitions)
+
+    def delete(self, group: "Group", *, force: bool = False) -> GroupDeleted:
+        deleted = GroupDeleted(group.lag, 0 if group.retries is None else group.retries.depth)
+        if force:
+            stream, name = group.definition.stream, group.name[:60]
+            error = UnknownConsumerGroup(f"the consumer group {name!r} was deleted", stream=stream[:60], group=name)
+            dismiss_members(group, error)
+        self._broker.groups.delete(group)
+        return deleted
+
 
 def _sources(group: "Group") -> "list[GroupPartition | RetryQueue]":
-    """What members are given messages of: partitions, and retries."""
     return [*group.partitions, *([] if group.retries is None else [group.retries])]
 
 
@@ -153,112 +195,6 @@ def _counters(group: "Group") -> GroupCounters:
         dead_lettered=sum([source.dead_lettered for source in sources]),
         lost=sum([part.lost for part in group.partitions]),
     )  # fmt: skip
-
-
-class GroupDeleted(Status, frozen=True):
-    """The backlog of a group that was deleted."""
-
-    lag: Annotated[int, doc("The number of messages that the group had not finished.")]
-    retries: Annotated[int, doc("The number of messages in its retry lane.")]
-
-
-class ConsumerGroupManagement:
-    """Shows and changes a broker's consumer groups; an unknown name is an error."""
-
-    def __init__(self, management: Management) -> None:
-        self._broker = management.broker
-        self._groups = management.broker.groups
-        self._sampler = management.sampler
-        self.reader = ConsumerGroupReader(management.broker, management.sampler)
-
-    # Look.
-
-    def table(self) -> "Table[Group]":
-        return Table(
-            lambda: sorted(self._groups.all(), key=lambda g: (g.definition.stream, g.name)), partial(name_of, "group"),
-            self.reader.status.columns | {"oldest": self._sampler.age},
-            {
-                "lagging": lambda g: g.lag > 0, "memberless": lambda g: not g.coordinator.members,
-                "attention": concerned(self._sampler),
-            },
-        )  # fmt: skip
-
-    def groups(self) -> Iterator[ConsumerGroupStatus]:
-        """All groups, by stream and name; each is looked at when it is asked for."""
-        ordered = sorted(self._groups.all(), key=lambda group: (group.definition.stream, group.name))
-        return (self.reader.status(group) for group in ordered)
-
-    @property
-    def count(self) -> int:
-        return len(self._groups.all())
-
-    def readers(self) -> Iterator[ConsumerGroupStatus]:
-        """All readers, in the order they came; each is looked at when it is asked for."""
-        return (self.reader.status(group) for group in list(self._groups.readers))
-
-    def group(self, stream: str, name: str) -> ConsumerGroupDetails:
-        return self.reader.details(self._groups.existing(stream, name))
-
-    def members(self, stream: str, name: str) -> list[GroupMemberInfo]:
-        return self.reader.members(self._groups.existing(stream, name))
-
-    def lag(self, stream: str, name: str) -> GroupLag:
-        return self.reader.lag(self._groups.existing(stream, name))
-
-    def progress(self, stream: str, name: str, offsets: Mapping[int, int]) -> GroupLag:
-        """Store the progress of an external reader: by partition, the first offset that it has not finished."""
-        broker = self._broker
-        return self.reader.lag(
-            note_progress(
-                broker.groups, broker.core.clock.now_ms(), broker.destinations.existing_stream(stream), name, offsets
-            )
-        )
-
-    def assign(self, stream: str, name: str, members: Sequence[Candidate], strategy: str | None = None) -> Assignment:
-        """Preview the assignment if a group had these members only, by a strategy or the group's own."""
-        group = self._groups.existing(stream, name)
-        if len({member.id for member in members}) < len(members):
-            raise InvalidArgument("two of the members have the same name", argument="members")
-        chosen = _strategy(strategy or group.policy.rebalance_strategy)
-        owners = {number: list(group.coordinator.owners(number)) for number in range(len(group.partitions))}
-        previous = {number: ids[0] for number, ids in owners.items() if ids}
-        rooms = rebalance_settings(group.policy).partition_rooms
-        target = assign(chosen, len(group.partitions), members, previous, rooms)
-        moved = [number for number, ids in target.items() if owners[number] and not set(owners[number]) <= set(ids)]
-        partitions = [PartitionAssignment(number, list(ids), owners[number]) for number, ids in target.items()]
-        return Assignment(str(chosen), len(moved), partitions)
-
-    # Change. What is told before is what is done.
-
-    def reset(
-        self, stream: str, name: str, start: Start, partition: int | None = None, *, dry_run: bool = False
-    ) -> list[PartitionChange]:
-        return groups_module.reset(self._groups.existing(stream, name), start, partition, dry_run=dry_run)
-
-    def shift(
-        self, stream: str, name: str, by: int, partition: int | None = None, *, dry_run: bool = False
-    ) -> list[PartitionChange]:
-        return groups_module.shift(self._groups.existing(stream, name), by, partition, dry_run=dry_run)
-
-    def skip(
-        self, stream: str, name: str, partition: int | None = None, *, dry_run: bool = False
-    ) -> list[PartitionChange]:
-        return groups_module.skip(self._groups.existing(stream, name), partition, dry_run=dry_run)
-
-    def clone(self, stream: str, name: str, to: str, *, dry_run: bool = False) -> list[PartitionClone]:
-        return groups_module.clone(self._groups.existing(stream, name), to, dry_run=dry_run)
-
-    def delete(self, stream: str, name: str, *, force: bool = False) -> GroupDeleted:
-        """Delete a group, with everything it remembers. The messages stay in their stream."""
-        group = self._groups.existing(stream, name)
-        deleted = GroupDeleted(group.lag, 0 if group.retries is None else group.retries.depth)
-        if force:
-            error = UnknownConsumerGroup(
-                f"the consumer group {group.name[:60]!r} was deleted", stream=stream[:60], group=group.name[:60]
-            )
-            dismiss_members(group, error)
-        self._groups.delete(group)
-        return deleted
 
 
 def _strategy(name: str) -> Strategy:

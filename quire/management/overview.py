@@ -70,14 +70,11 @@ ADVICE = {
 
 
 class AttentionReader:
-    """Tells what needs attention."""
-
     def __init__(self, broker: "Broker", sampler: "Sampler") -> None:
         self._broker = broker
         self._sampler = sampler
 
     def read(self) -> tuple[list[Attention], int]:
-        """The worst concerns, and how many more there are."""
         concerns = self._sampler.latest.concerns
         found = [_attention(concern, text) for concern, text in self._of_broker()]
         total = len(found) + concerns.counts.total()
@@ -113,7 +110,6 @@ class AttentionReader:
             yield _concern(WARNING, "many-destinations"), text
 
     def _clock(self) -> Iterator[tuple[Concern, str]]:
-        """The clock was set, lately."""
         clock, step = self._broker.core.clock, self._broker.core.wall.latest_step()
         if step is not None:
             yield _concern(WARNING, "clock-set", clock.monotonic() - step.at), told(step)
@@ -143,7 +139,6 @@ class AttentionReader:
         return texts[concern.code]
 
     def _cause(self, concern: Concern) -> str:
-        """Why the messages of a queue or subscription are not taken."""
         try:
             source: Any = existing(self._broker, concern.kind, concern.name)
         except QuireError:  # it has gone since the sample
@@ -264,7 +259,6 @@ class OverviewReader:
         self._attention = AttentionReader(broker, sampler)
 
     def read(self, process: Process) -> Overview:
-        """The overview now."""
         broker, sample = self._broker, self._sampler.latest
         core, now = broker.core, broker.core.clock.now_ms()
         attention, left_out = self._attention.read()
@@ -323,14 +317,12 @@ class HistoryPoints(Status, frozen=True):
 
 
 class HistoryReader:
-    """Tells histories."""
-
     def __init__(self, broker: "Broker", sampler: "Sampler") -> None:
         self._broker = broker
         self._sampler = sampler
 
     def read(self, of: str, name: str, span: str) -> HistoryPoints:
-        """The history of an object; without traffic it has none yet. An unknown object is an error."""
+        """Without traffic there is no history yet; an unknown object is an error."""
         index = next((index for index, known in enumerate(SPANS) if known.name == span), None)
         if index is None:
             raise InvalidArgument(f"span is {span[:20]!r}: write 5m, 1h or 24h", argument="span")

@@ -1,7 +1,7 @@
 """The operator's door to queues. Between two steps of a large operation the caller lets the open commit end."""
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,38 +29,22 @@ from quire.management.messages import (
     STEP,
     STEP_BYTES,
     UNRESTRICTED,
-    BrowsePage,
     Choice,
     Draft,
-    MessagePages,
     MessageTransfer,
     MessageViewer,
     Places,
     TransferRights,
-    check_limit,
 )
 from quire.management.overview import HistoryReader, OverviewReader
 from quire.management.sampling import Sampler
 from quire.management.tables import Reader, Table, concerned, name_of_destination, rates
-from quire.management.topology import Client, TopologyReader
 from quire.message import unescape
 from quire.resources import (
     GroupPage,
     GroupStatus,
     QueueStatus,
 )
-
-
-def queue_reader(broker: Broker, sampler: Sampler) -> Reader[QueueStatus]:
-    return Reader(
-        QueueStatus, name="destination.name", resident_bytes="memory.used", lanes=lambda q: len(q.lanes),
-        prioritized=lambda q: len(q.lanes) > 1, consumers=lambda q: len(q.subscriptions),
-        slow_consumers=slow_consumers, groups=lambda q: len(q.groups.groups),
-        parked_for_consumers=lambda q: _parked(q)[1], parked_for_groups=lambda q: _parked(q)[0] - _parked(q)[1],
-        delayed=delayed, next_due=_next_due, oldest_message_age_seconds=sampler.first_messages.age,
-        blocked=partial(blocked, broker), subscriptions=partial(consumers, broker),
-        producers_held=lambda q: held_producers(broker, q.destination.name), **rates(sampler),
-    )  # fmt: skip
 
 
 def slow_consumers(source: Any) -> int:
@@ -81,15 +65,6 @@ def _parked(queue: "LaneDispatch") -> tuple[int, int]:
     parkings = [lane.parking for lane in queue.lanes]
     for_consumers = sum([len(fifo) for parking in parkings for fifo in parking.matched.values()])
     return sum([parking.count for parking in parkings]), for_consumers
-
-
-def group_page(queue: "Queue", after: str, limit: int) -> GroupPage:
-    """A page of a queue's groups behind a name: those that a consumer has, or whose messages wait in memory."""
-    owned = queue.groups.groups
-    names = owned.keys() | {name for lane in queue.lanes for name, fifo in lane.parking.groups.items() if fifo}
-    found = heapq.nsmallest(limit + 1, [name for name in names if name > after])
-    page = [_status(queue, name) for name in found[:limit]]
-    return GroupPage(page, page[-1].name if len(found) > limit else None)
 
 
 def _status(queue: "Queue", name: str) -> GroupStatus:
@@ -143,7 +118,6 @@ def _dismiss(queue: Queue, force: bool) -> None:
 
 
 def dismiss_consumers(source: LaneDispatch | Topic, text: str) -> None:
-    """Disconnect all consumers of a queue, topic or durable subscription, and say why."""
     for session in list(dict.fromkeys([subscription.session for subscription in source.subscriptions])):
         session.fail(UnknownDestination(text, name=source.destination.name))
     for subscription in list(source.subscriptions):
@@ -151,7 +125,6 @@ def dismiss_consumers(source: LaneDispatch | Topic, text: str) -> None:
 
 
 T = TypeVar("T")
-S = TypeVar("S")
 
 
 class Management:
@@ -160,11 +133,18 @@ class Management:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.sampler = Sampler(broker)  # looks at everything every few seconds, once it is started
-        self.pages = MessagePages(broker)
         self.viewer = MessageViewer(broker)
         self.overview = OverviewReader(broker, self.sampler)
         self.history = HistoryReader(broker, self.sampler)
-        self.status = queue_reader(broker, self.sampler)
+        self.status = Reader(
+            QueueStatus, name="destination.name", resident_bytes="memory.used", lanes=lambda q: len(q.lanes),
+            prioritized=lambda q: len(q.lanes) > 1, consumers=lambda q: len(q.subscriptions),
+            slow_consumers=slow_consumers, groups=lambda q: len(q.groups.groups),
+            parked_for_consumers=lambda q: _parked(q)[1], parked_for_groups=lambda q: _parked(q)[0] - _parked(q)[1],
+            delayed=delayed, next_due=_next_due, oldest_message_age_seconds=self.sampler.first_messages.age,
+            blocked=partial(blocked, broker), subscriptions=partial(consumers, broker),
+            producers_held=lambda q: held_producers(broker, q.destination.name), **rates(self.sampler),
+        )  # fmt: skip
 
     def confirm(self, done: Callable[[QuireError | None], None]) -> None:
         """Call ``done`` when the open commit is durable, or with its error: then its messages are refused."""
@@ -172,14 +152,7 @@ class Management:
         self.broker.core.sent(waiting)
         self.broker.core.confirm(waiting, [b""])
 
-    # Look.
-
-    def queues(self, after: str = "") -> Iterator[QueueStatus]:
-        """The queues behind a name, by name; each is looked at when it is asked for."""
-        return listed(self.broker, DestinationKind.QUEUE, self.broker.queues, after, self.status)
-
     def table(self) -> Table[Queue]:
-        """All queues but temporary ones."""
         return Table(
             lambda: destinations(self.broker, DestinationKind.QUEUE, self.broker.queues), name_of_destination,
             self.status.columns | {"oldest": self.sampler.age},
@@ -191,18 +164,11 @@ class Management:
             is_ordered=True,
         )  # fmt: skip
 
-    def existing(self, name: str) -> Queue:
+    def _existing(self, name: str) -> Queue:
         return self.broker.destinations.existing_queue(name)
 
     def queue(self, name: str) -> QueueStatus:
-        return self.status(self.broker.destinations.existing_queue(name))
-
-    def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
-        return self.pages.read(self.broker.destinations.existing_queue(name), after, limit, wanted)
-
-    def topology(self, clients: Sequence[Client], focus: str, limit: int) -> TopologyReader:
-        """The picture of who sends where and who consumes, to be drawn step by step."""
-        return TopologyReader(self.broker, self.sampler, clients, focus, limit)
+        return self.status(self._existing(name))
 
     def store_size(self) -> tuple[int | None, int | None]:
         """How many bytes are in use in the store's files, and how many are free in them; None if unreadable."""
@@ -222,8 +188,6 @@ class Management:
         depths = [source.depth for known in (found.queues, found.topics) for source in known.values()]
         return sum(depths) + sum([stream.count for stream in found.streams.values()])
 
-    # Change.
-
     def create(self, name: str) -> QueueStatus:
         if name in self.broker.queues:
             raise DestinationExists(f"the queue {name!r} already exists", name=name)
@@ -231,13 +195,13 @@ class Management:
 
     def pause(self, name: str) -> QueueStatus:
         """Stop a queue's deliveries, also over a restart; producers go on. A paused one stays as it is."""
-        queue = self.broker.destinations.existing_queue(name)
+        queue = self._existing(name)
         if not queue.paused:
             self._set_paused(queue, {"paused": True, PAUSED_AT: self.broker.core.clock.now_ms()})
         return self.status(queue)
 
     def resume(self, name: str) -> QueueStatus:
-        queue = self.broker.destinations.existing_queue(name)
+        queue = self._existing(name)
         if queue.paused:
             self._set_paused(queue, {})
             queue.wake()
@@ -249,25 +213,22 @@ class Management:
         queue.stored = queue.stored._replace(settings=kept | pause)
         self.broker.core.change_destination(queue.stored.id, queue.stored)
 
-    def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
-        """Purge a queue in steps, and then delete it."""
-        return delete_queue(self.broker, name, force=force)
-
-    # Message groups.
-
     def groups(self, name: str, after: str = "", limit: int = MAX_PAGE) -> GroupPage:
-        check_limit(limit)
-        return group_page(self.broker.destinations.existing_queue(name), after, limit)
+        """A page of a queue's groups behind a name: those that a consumer has, or whose messages wait in memory."""
+        queue = self._existing(name)
+        owned = queue.groups.groups
+        names = owned.keys() | {name for lane in queue.lanes for name, fifo in lane.parking.groups.items() if fifo}
+        found = heapq.nsmallest(limit + 1, [name for name in names if name > after])
+        page = [_status(queue, name) for name in found[:limit]]
+        return GroupPage(page, page[-1].name if len(found) > limit else None)
 
     def close_group(self, name: str, group: str) -> None:
         """Take a message group from its owner; messages in flight stay there, so two consumers may have some."""
-        queue = self.broker.destinations.existing_queue(name)
+        queue = self._existing(name)
         if queue.groups.owner(group) is None:
             raise UnknownGroup(f"no consumer of {name!r} has the group {group[:100]!r}", queue=name, group=group[:100])
         queue.groups.close(group)
         queue.wake()
-
-    # Messages.
 
     def send(
         self, name: str, draft: Draft, count: int = 1, kind: DestinationKind = DestinationKind.QUEUE, sender: str = ""
@@ -289,7 +250,7 @@ class Management:
 
     def purge(self, name: str, choice: Choice = ALL, *, counts: bool = False) -> MessageTransfer:
         """Remove messages that are not in flight, in steps; or only count them. Without a choice no content is read."""
-        return MessageTransfer(self.broker, self.existing(name), choice, counts=counts)
+        return MessageTransfer(self.broker, self._existing(name), choice, counts=counts)
 
     def move(
         self, name: str, to: str, choice: Choice = ALL, rights: TransferRights = UNRESTRICTED, *, counts: bool = False
@@ -317,7 +278,7 @@ class Management:
     def _places(
         self, name: str, to: Destination | None, rights: TransferRights, *, redrives: bool = False, counts: bool = False
     ) -> tuple[Queue, Places]:
-        source, text = self.existing(name), None if to is None else f"/{to.kind}/{to.name}"
+        source, text = self._existing(name), None if to is None else f"/{to.kind}/{to.name}"
         return source, Places(self.broker, source, rights, text, redrives=redrives, counts=counts)
 
 
@@ -333,17 +294,7 @@ def destinations(broker: Broker, kind: DestinationKind, known: Mapping[str, T]) 
     return [known[name] for name in broker.destinations.names(kind) if name in known]
 
 
-def listed(
-    broker: Broker, kind: DestinationKind, known: Mapping[str, T], after: str, status: Callable[[T], S]
-) -> Iterator[S]:
-    """The destinations of a kind behind a name; each is looked at when it is asked for, if it is still there."""
-    for name in broker.destinations.names(kind, after):
-        if found := known.get(name):
-            yield status(found)
-
-
 def dismiss_members(group: Group, error: QuireError) -> None:
-    """Disconnect all members of a consumer group, and say why; none is awaited."""
     for member in list(group.members.values()):
         member.session.fail(error)
         group.leave(member, str(error))

@@ -50,7 +50,6 @@ def name_of(kind: str, source: Any) -> str:
 
 
 def existing(broker: "Broker", kind: str, name: str) -> Any:
-    """The object of a name; an unknown one is an error, as of its kind."""
     if kind == "durable":
         client, _, subscription = name.partition("/")
         for durable in broker.durables:  # a client id may have a slash too
@@ -70,7 +69,6 @@ def existing(broker: "Broker", kind: str, name: str) -> Any:
 
 
 def lanes_of(kind: str, source: Any) -> "list[LaneDispatch]":
-    """What of an object has a first message whose age is told."""
     if kind in ("queue", "durable"):
         return [source]
     if kind == "group":
@@ -82,8 +80,6 @@ SERIES = 4  # the values of a point: rate in, rate out, depth, age of the oldest
 
 
 class Span(NamedTuple):
-    """How far back a history goes, and how fine it is."""
-
     name: str  # as a request names it
     seconds: int  # how many seconds it covers
     step: int  # how many seconds are between two points, if the broker is not too busy
@@ -97,8 +93,6 @@ HISTORY_BYTES = sum([span.points * SERIES * array("f").itemsize + 80 for span in
 
 
 class Point(NamedTuple):
-    """One point; what is unknown is None."""
-
     entered: float | None
     left: float | None
     depth: float | None
@@ -114,16 +108,13 @@ class Timeline:
         self._at = [0] * span.points  # by the steady time; 0 for none
 
     def is_due(self, steady_ms: int) -> bool:
-        """Whether it is time for the next point."""
         return self.slot < 0 or steady_ms - self._at[self.slot] >= self.span.step * 1000
 
     @property
     def next_slot(self) -> int:
-        """Where the next point goes: it replaces the oldest one."""
         return (self.slot + 1) % self.span.points
 
     def advance(self, steady_ms: int) -> None:
-        """All histories have the next point."""
         self.slot = self.next_slot
         self._at[self.slot] = steady_ms
 
@@ -161,29 +152,13 @@ class History:
 
 
 class Counts(NamedTuple):
-    """The counters of an object: they only go up; and how many messages it has."""
-
     entered: int
     left: int
     depth: int
 
 
 class Sampled:
-    """The last look at one object.
-
-    Attributes:
-        entered: how many messages had come.
-        left: how many had left: acknowledged, or delivered by a topic.
-        depth: how many messages it had.
-        in_rate: messages that come, per second.
-        out_rate: messages that leave, per second.
-        moved_at: when it last had traffic, on the monotonic clock.
-        left_at: when a message last left it, or came while it was empty.
-        alone_since: since when it has messages and no consumer; None if it has either none or some.
-        first_at: when its first message was sent, in milliseconds since the epoch; None if unknown or empty.
-        concern: the code of what needs attention; empty for nothing.
-        history: its last minutes and hours; None without traffic.
-    """
+    """The last look at one object."""
 
     __slots__ = (
         "alone_since", "concern", "depth", "entered", "first_at", "history", "in_rate", "left", "left_at", "moved_at",
@@ -193,18 +168,15 @@ class Sampled:
     def __init__(self, now: float) -> None:
         self.entered = self.left = self.depth = 0
         self.in_rate = self.out_rate = 0.0
-        self.moved_at, self.left_at = -1.0, now
-        self.alone_since: float | None = None
-        self.first_at: int | None = None
-        self.concern = ""
-        self.history: History | None = None
+        self.moved_at = -1.0  # when it last had traffic, on the monotonic clock
+        self.left_at = now  # when a message last left it, or came while it was empty
+        self.alone_since: float | None = None  # since when it has messages and no consumer
+        self.first_at: int | None = None  # when its first message was sent, in ms since the epoch
+        self.concern = ""  # the code of what needs attention
+        self.history: History | None = None  # None without traffic
 
     def take(self, counts: Counts, now: float, elapsed: float) -> bool:
-        """Take what the counters say now. Whether anything has left, or the depth fell: another message may be first.
-
-        Args:
-            elapsed: how many seconds ago they were read before; 0 if this is the first time.
-        """
+        """Take the counters. Whether anything has left, or the depth fell: another message may be first."""
         entered, left, depth = counts
         came, went = max(entered - self.entered, 0), max(left - self.left, 0)
         if elapsed > 0:
@@ -225,13 +197,13 @@ def lane_counts(source: Any) -> Counts:
 
 
 def topic_counts(topic: "Topic") -> Counts:
-    """The counts of a topic: what leaves it is what all its subscriptions are given."""
+    """What leaves a topic is what all its subscriptions are given."""
     given = topic.dispatched + sum([durable.dispatched for durable in topic.durables])
     return Counts(topic.enqueued, given, topic.depth)
 
 
 def stream_counts(stream: "Stream") -> Counts:
-    """The counts of a stream: what leaves it is what all its groups acknowledge."""
+    """What leaves a stream is what all its groups acknowledge."""
     return Counts(stream.enqueued, sum([_acknowledged(group) for group in stream.groups.values()]), stream.count)
 
 
@@ -252,19 +224,15 @@ COUNTS: dict[str, Callable[[Any], Counts]] = {
 
 
 class FirstMessages:
-    """Knows the first messages that were looked at."""
-
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._known: WeakKeyDictionary[LaneDispatch, tuple[int, int]] = WeakKeyDictionary()
 
     def age(self, queue: "LaneDispatch") -> float | None:
-        """The age of the first message in seconds; None if there is none, or it is unknown."""
         sent = self.sent_at(queue)
         return None if sent is None else max(self._broker.core.clock.now_ms() - sent, 0) / 1000
 
     def sent_at(self, queue: "LaneDispatch") -> int | None:
-        """When the first message was sent, in milliseconds since the epoch, or None."""
         if queue.depth == 0:
             return None
         try:
@@ -311,7 +279,7 @@ VERY_OLD = 3600.0  # so is one that waits for so long, and that is worse
 
 
 class Concern(NamedTuple):
-    """One thing that needs attention; the smallest is the worst."""
+    """The smallest is the worst."""
 
     rank: int  # CRITICAL, WARNING or INFO
     weight: float  # of two with the same rank the one with less weight is worse
@@ -323,8 +291,6 @@ class Concern(NamedTuple):
 
 
 class Concerns:
-    """The concerns of one sample: the worst ones, and how many there are of each code."""
-
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self._kept: list[Concern] = []
@@ -340,7 +306,6 @@ class Concerns:
 
 
 def concern_of(kind: str, name: str, source: Any, known: Sampled, now: float, now_ms: int) -> Concern | None:
-    """The worst concern of an object, as far as can be told without a read; None if all is well."""
     age = None if known.first_at is None else max(now_ms - known.first_at, 0) / 1000
     if kind == "queue":
         return _queue(name, source, known, now, age)
@@ -379,7 +344,6 @@ def _durable(name: str, durable: Any, known: Sampled, now: float, age: float | N
 
 
 def _consumed(source: Any, known: Sampled, now: float, age: float | None, concern: Any) -> Concern | None:
-    """The concern of what has messages and consumers."""
     idle = now - known.left_at
     if idle >= IDLE:
         found: Concern = concern(WARNING, "consumers-idle", known.depth, idle)
@@ -421,8 +385,6 @@ QUIET = 300.0  # one that had no traffic for so many seconds gives its history u
 
 @dataclass(slots=True)
 class Sample:
-    """What one pass found of all objects together."""
-
     at_ms: int = 0  # when it began, in milliseconds since the epoch
     at: float = 0.0  # the same on the monotonic clock
     steady_ms: int = 0  # the same by the steady time
@@ -461,7 +423,7 @@ class SamplePass:
         self._histories = sum([known.history is not None for known in before.values()])
 
     def step(self) -> bool:
-        """Look at some more; whether there are more."""
+        """Whether there are more."""
         end = self._clock.monotonic() + BUDGET
         while self._next < len(self._work):
             some = self._work[self._next : self._next + BETWEEN]
@@ -510,7 +472,6 @@ class SamplePass:
             self.sample.in_flight += source.in_flight
 
     def _note_alone(self, kind: str, source: Any, known: Sampled) -> None:
-        """Note since when an object has messages and no consumer."""
         if kind == "group":
             has_some = bool(source.members)
         else:
@@ -533,7 +494,6 @@ class SamplePass:
             self.sample.concerns.add(found)
 
     def _begins_history(self, known: Sampled, entered: int, left: int) -> bool:
-        """An object that had traffic since the last pass, when the counters had some values, gets a history."""
         if known.moved_at < self.sample.at or not self._elapsed or not self._has_room():
             return False
         known.history = History(self.sample.at - self._elapsed, entered, left)
@@ -576,14 +536,7 @@ SHARE = 100  # the pause after a pass is at least so many times what the pass to
 
 
 class Sampler:
-    """One sampler for all who look. It samples from ``start`` on.
-
-    Attributes:
-        latest: what the last whole pass found.
-        timelines: the times of the points of all histories, by span.
-        history: the last minutes and hours of the whole broker.
-        first_messages: knows when first messages were sent.
-    """
+    """One sampler for all who look. It samples from ``start`` on."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -594,8 +547,8 @@ class Sampler:
         self._busy = 0.0
         self.first_messages = FirstMessages(broker)
         self.timelines = [Timeline(span) for span in SPANS]
-        self.latest = Sample()
-        self.history = History(self._clock.monotonic(), 0, 0)
+        self.latest = Sample()  # what the last whole pass found
+        self.history = History(self._clock.monotonic(), 0, 0)  # of the whole broker
 
     def start(self) -> None:
         self._begin()
@@ -605,7 +558,6 @@ class Sampler:
         return self._sampled.get(source)
 
     def rates(self, source: Any) -> tuple[float, float]:
-        """How many messages come to an object and leave it, per second."""
         known = self._sampled.get(source)
         return (0.0, 0.0) if known is None else (round(known.in_rate, 3), round(known.out_rate, 3))
 
@@ -617,7 +569,6 @@ class Sampler:
         return max(self._clock.now_ms() - known.first_at, 0) / 1000
 
     def sample(self) -> None:
-        """Make one whole pass now."""
         work = self._new_pass()
         while work.step():
             pass
@@ -642,7 +593,6 @@ class Sampler:
         return SamplePass(self._broker, self._sampled, self.latest, self.timelines, self.first_messages, self._waiting)
 
     def _take(self, work: SamplePass) -> None:
-        """A pass is done: note what it found of the whole broker."""
         sample, last = work.sample, self.latest
         self._sampled = work.sampled
         self._entered += sample.entered

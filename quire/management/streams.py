@@ -21,8 +21,7 @@ from quire.errors import (
     UnknownDestination,
     UnknownMessage,
 )
-from quire.management.queues import Management, destinations, dismiss_members, listed
-from quire.management.sampling import Sampler
+from quire.management.queues import Management, destinations, dismiss_members
 from quire.management.tables import Reader, Table, name_of_destination, rates
 from quire.resources import (
     PartitionOffsets,
@@ -40,66 +39,16 @@ from quire.store.base import LaneState, StoreReader
 from quire.store.positions import Extent, extent, time_from, timestamp_of
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.streams.groups.group import Group
     from quire.broker.streams.stream import Stream
     from quire.message import Message
 
 
 def described(partition: int, offset: int, message: "Message") -> StreamMessage:
-    """What is told of a message, or of a retry of it."""
     text, encoding = text_of(message.body)
     return StreamMessage(
         partition, offset, message.id, timestamp_of(message), message.size, message.headers(), text, encoding
     )
-
-
-class StreamInfoReader:
-    """Tells what is known of streams."""
-
-    def __init__(self, broker: "Broker", sampler: Sampler) -> None:
-        self._broker = broker
-        self.status = Reader(  # the counts; the store is not read
-            StreamStatus, name="destination.name", partitions=lambda s: len(s.partitions), records="count",
-            bytes="stored_bytes", resident_bytes="memory.used", appended="enqueued", groups=lambda s: len(s.groups),
-            members=lambda s: sum([len(group.coordinator.members) for group in s.groups.values()]),
-            readers=lambda s: len([reader for reader in broker.groups.readers if reader.stream is s]),
-            pins=lambda s: len(self.pins(s)), **rates(sampler),
-        )  # fmt: skip
-
-    def details(self, stream: "Stream") -> StreamDetails:
-        """All that is known of a stream; the store may not be readable."""
-        known = asdict(self.status(stream))
-        del known["members"]
-        return StreamDetails(**known | {
-            "policy": msgspec.convert(stream.policy, StreamPolicy, from_attributes=True),
-            "partitions": self.partitions(stream), "pins": self.pins(stream),
-            "groups": [_group(group) for _, group in sorted(stream.groups.items())],
-        })  # fmt: skip
-
-    def partitions(self, stream: "Stream") -> list[PartitionStatus]:
-        """The partitions of a stream, all at one moment. Where nothing was ever sent, nothing is read."""
-        if all([partition.next_sequence == 1 for partition in stream.partitions]):
-            new = Extent.of(LaneState())
-            return [PartitionStatus(p.index, *new, p.lane, 0, None, None) for p in stream.partitions]
-        with self._broker.core.store.snapshot() as reader:
-            return [_partition(reader, index, lane) for index, lane in enumerate(stream.stored.lanes)]
-
-    def offsets(self, stream: "Stream", start: Start | None) -> list[PartitionOffsets]:
-        now = self._broker.core.clock.now_ms()
-        with self._broker.core.store.snapshot() as reader:
-            return [
-                PartitionOffsets(
-                    index, *extent(reader, lane), None if start is None else start.offset(reader, lane, now)
-                )
-                for index, lane in enumerate(stream.stored.lanes)
-            ]
-
-    def pins(self, stream: "Stream") -> list[StreamPin]:
-        """The pins of a stream that have not ended, by name."""
-        now = self._broker.core.clock.now_ms()
-        pins = sorted(stream.pins.by_name.items())
-        return [StreamPin(name, pin.offsets, pin.until) for name, pin in pins if pin.until > now]
 
 
 def _partition(reader: StoreReader, index: int, lane: int) -> PartitionStatus:
@@ -144,7 +93,7 @@ class FoundMessage(Status, frozen=True):
 
 
 class StreamSearch:
-    """One search. Iterate over it: each step does a bounded amount of work, and others have their turn in between."""
+    """One search. Iterate over it: each step does a bounded amount of work."""
 
     def __init__(self, stream: "Stream", wanted: Wanted, queues: Mapping[str, Queue]) -> None:
         self.found: list[FoundMessage] = []  # what was found, when the search is through
@@ -180,7 +129,6 @@ class StreamSearch:
     def _look_for_dead_letters(
         self, states: dict[Place, list[GroupState]], dead_lettered: dict[Place, list[str]]
     ) -> Iterator[None]:
-        """Note which groups have a dead letter of which messages."""
         for group in list(self._stream.groups.values()):
             done = GroupState(group.name, MessageState.DONE)
             places = {place for place, known in states.items() if done in known}
@@ -224,51 +172,75 @@ class StreamRange(Status, frozen=True):
 
 
 class StreamManagement:
-    """Shows and changes a broker's streams; ``reader`` tells the status."""
-
     def __init__(self, management: Management) -> None:
-        self._broker = management.broker
-        self.reader = StreamInfoReader(management.broker, management.sampler)
-
-    # Look.
+        self._broker = broker = management.broker
+        self.status = Reader(  # the counts; the store is not read
+            StreamStatus, name="destination.name", partitions=lambda s: len(s.partitions), records="count",
+            bytes="stored_bytes", resident_bytes="memory.used", appended="enqueued", groups=lambda s: len(s.groups),
+            members=lambda s: sum([len(group.coordinator.members) for group in s.groups.values()]),
+            readers=lambda s: len([reader for reader in broker.groups.readers if reader.stream is s]),
+            pins=lambda s: len(self.pins(s)), **rates(management.sampler),
+        )  # fmt: skip
 
     def table(self) -> "Table[Stream]":
         return Table(
             lambda: destinations(self._broker, DestinationKind.STREAM, self._broker.destinations.streams),
-            name_of_destination, self.reader.status.columns,
+            name_of_destination, self.status.columns,
             {"nonempty": lambda s: s.count > 0, "grouped": lambda s: bool(s.groups)}, is_ordered=True,
         )  # fmt: skip
 
-    def streams(self, after: str = "") -> Iterator[StreamStatus]:
-        """The streams behind a name, by name; each is looked at when it is asked for."""
-        known = self._broker.destinations.streams
-        return listed(self._broker, DestinationKind.STREAM, known, after, self.reader.status)
-
     def stream(self, name: str) -> StreamDetails:
-        return self.reader.details(self.existing(name))
+        return self.details(self._existing(name))
 
-    def offsets(self, name: str, start: Start | None = None) -> list[PartitionOffsets]:
-        return self.reader.offsets(self.existing(name), start)
-
-    def existing(self, name: str) -> "Stream":
+    def _existing(self, name: str) -> "Stream":
         return self._broker.destinations.existing_stream(name)
 
-    # Change.
+    def details(self, stream: "Stream") -> StreamDetails:
+        known = asdict(self.status(stream))
+        del known["members"]
+        return StreamDetails(**known | {
+            "policy": msgspec.convert(stream.policy, StreamPolicy, from_attributes=True),
+            "partitions": self.partitions(stream), "pins": self.pins(stream),
+            "groups": [_group(group) for _, group in sorted(stream.groups.items())],
+        })  # fmt: skip
+
+    def partitions(self, stream: "Stream") -> list[PartitionStatus]:
+        """The partitions of a stream, all at one moment. Where nothing was ever sent, nothing is read."""
+        if all([partition.next_sequence == 1 for partition in stream.partitions]):
+            new = Extent.of(LaneState())
+            return [PartitionStatus(p.index, *new, p.lane, 0, None, None) for p in stream.partitions]
+        with self._broker.core.store.snapshot() as reader:
+            return [_partition(reader, index, lane) for index, lane in enumerate(stream.stored.lanes)]
+
+    def offsets(self, stream: "Stream", start: Start | None) -> list[PartitionOffsets]:
+        now = self._broker.core.clock.now_ms()
+        with self._broker.core.store.snapshot() as reader:
+            return [
+                PartitionOffsets(
+                    index, *extent(reader, lane), None if start is None else start.offset(reader, lane, now)
+                )
+                for index, lane in enumerate(stream.stored.lanes)
+            ]
+
+    def pins(self, stream: "Stream") -> list[StreamPin]:
+        """The pins of a stream that have not ended, by name."""
+        now = self._broker.core.clock.now_ms()
+        pins = sorted(stream.pins.by_name.items())
+        return [StreamPin(name, pin.offsets, pin.until) for name, pin in pins if pin.until > now]
 
     def create(self, name: str, partitions: int | None = None) -> StreamDetails:
         if name in self._broker.destinations.streams:
             raise DestinationExists(f"the stream {name!r} already exists", name=name)
-        return self.reader.details(self._broker.destinations.create_stream(name, partitions))
+        return self.details(self._broker.destinations.create_stream(name, partitions))
 
     def add_partitions(self, name: str, count: int) -> StreamDetails:
         """Give a stream more partitions. Keys may go to other partitions from then on."""
-        stream = self.existing(name)
+        stream = self._existing(name)
         self._broker.destinations.add_partitions(stream, count)
-        return self.reader.details(stream)
+        return self.details(stream)
 
     def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
-        """Delete a stream, with its consumer groups and all messages; tells how many there were."""
-        stream = self.existing(name)
+        stream = self._existing(name)
         readers = [reader for reader in self._broker.groups.readers if reader.stream is stream]
         members = sum([len(group.coordinator.members) for group in stream.groups.values()])
         if (members or readers) and not force:
@@ -280,31 +252,23 @@ class StreamManagement:
         self._broker.destinations.delete_stream(stream)
         yield records
 
-    # Pins.
-
     def pin(
         self, name: str, pin: str, time_to_live: float, *, offsets: Mapping[int, int] | None = None,
         start: Start | None = None,
     ) -> StreamPin:  # fmt: skip
         """Pin messages for some seconds, from offsets or a start position on; without both, all that the stream has."""
-        stream = self.existing(name)
+        stream = self._existing(name)
         if offsets is not None and start is not None:
             raise InvalidArgument("give offsets or start, not both", argument="start")
         if offsets is None:
-            found = self.reader.offsets(stream, start or Start(StartKind.EARLIEST))
+            found = self.offsets(stream, start or Start(StartKind.EARLIEST))
             offsets = {row.partition: row.earliest if row.offset is None else row.offset for row in found}
         made = stream.pins.set(pin, offsets, round(time_to_live * 1000))
         return StreamPin(pin, made.offsets, made.until)
 
-    def pins(self, name: str) -> list[StreamPin]:
-        """The pins of a stream that have not ended, by name."""
-        return self.reader.pins(self.existing(name))
-
     def release(self, name: str, pin: str) -> None:
-        if not self.existing(name).pins.release(pin):
+        if not self._existing(name).pins.release(pin):
             raise InvalidArgument(f"the stream {name!r} has no pin {pin[:60]!r}", argument="pin")
-
-    # Read.
 
     def read(
         self, name: str, partition: int, start: str = "earliest", until: int | None = None, *, limit: int = 100,
@@ -319,14 +283,12 @@ class StreamManagement:
         )  # fmt: skip
         if strict and found.is_cut:
             earliest = found.extent.earliest
-            text = (
-                f"messages of partition {partition} of {name!r} were removed from offset {first} to before {earliest}"
-            )
+            text = f"messages of partition {partition} of {name!r} were removed from {first} to before {earliest}"
             raise DataLost(text, name=name, partition=partition, first=first, earliest=earliest)
         return _range(partition, found)
 
     def _lane(self, name: str, partition: int) -> int:
-        lanes = self.existing(name).stored.lanes
+        lanes = self._existing(name).stored.lanes
         if not 0 <= partition < len(lanes):
             text = f"partition is {partition}: {name} has partitions 0 to {len(lanes) - 1}"
             raise InvalidArgument(text, argument="partition")
@@ -339,12 +301,6 @@ class StreamManagement:
             if position.kind is StartKind.OFFSET:
                 return position.value, end
             return position.offset(reader, lane, self._broker.core.clock.now_ms()), end
-
-    # Find.
-
-    def find(self, name: str, wanted: Wanted) -> StreamSearch:
-        """A search for messages, and for what became of them in each consumer group, to be driven step by step."""
-        return StreamSearch(self.existing(name), wanted, self._broker.queues)
 
 
 def _range(partition: int, found: RangeRead) -> StreamRange:

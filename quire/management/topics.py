@@ -10,53 +10,22 @@ from quire.broker.topics.topic_subscription import MEMORY_LIMIT, PENDING_LIMIT
 from quire.destination import DestinationKind
 from quire.errors import DestinationExists
 from quire.management.blocked import blocked, consumers, held_producers
-from quire.management.messages import ALL, Choice, MessageTransfer
 from quire.management.queues import (
     Management,
     delayed,
-    delete_topic,
     destinations,
     dismiss_consumers,
-    listed,
     slow_consumers,
 )
-from quire.management.sampling import Sampler, name_of
+from quire.management.sampling import name_of
 from quire.management.tables import Reader, Table, concerned, name_of_destination, rates
 from quire.resources import DurableStatus, TopicStatus, TopicSubscriptionStatus
 from quire.selectors import selector
 
 if TYPE_CHECKING:
-    from quire.broker.broker import Broker
     from quire.broker.core.subscription import Subscription
     from quire.broker.topics.topic import Topic
     from quire.broker.topics.topic_subscription import TopicSubscription
-
-
-def topic_reader(broker: "Broker", sampler: Sampler) -> Reader[TopicStatus]:
-    now = broker.core.clock.monotonic
-    return Reader(
-        TopicStatus, name="destination.name", resident_bytes="memory.used", prioritized=lambda t: len(t.lanes) > 1,
-        consumers=lambda t: len(t.subscriptions), slow_consumers=slow_consumers, durables=lambda t: len(t.durables),
-        offline_durables=lambda t: len([d for d in t.durables if not d.subscriptions]),
-        backlog=lambda t: sum([d.depth for d in t.durables]),
-        discarded_for_pending_limit=lambda t: t.discarded[PENDING_LIMIT],
-        discarded_for_memory_limit=lambda t: t.discarded[MEMORY_LIMIT],
-        subscriptions=lambda t: [
-            *[_non_durable(source, now()) for source in t.plain], *[_durable(durable, now()) for durable in t.durables],
-        ],
-        producers_held=lambda t: held_producers(broker, f"/topic/{t.destination.name}"), **rates(sampler),
-    )  # fmt: skip
-
-
-def durable_reader(broker: "Broker", sampler: Sampler) -> Reader[DurableStatus]:
-    now_ms = broker.core.clock.now_ms
-    definition = {name: f"definition.{name}" for name in ("client_id", "name", "topic", "selector", "no_local")}
-    return Reader(
-        DurableStatus, **definition, resident_bytes="memory.used", holes="finished.holes", delayed=delayed,
-        oldest_message_age_seconds=sampler.first_messages.age,
-        offline_seconds=lambda d: None if d.subscriptions else max(now_ms() - d.offline_since, 0) / 1000,
-        blocked=partial(blocked, broker), consumers=partial(consumers, broker), **rates(sampler),
-    )  # fmt: skip
 
 
 def _non_durable(source: "TopicSubscription", now: float) -> TopicSubscriptionStatus:
@@ -88,15 +57,30 @@ def _slow(subscription: "Subscription", now: float) -> float | None:
 
 
 class TopicManagement:
-    """Shows and changes a broker's topics and durable subscriptions; an unknown name is an error."""
-
     def __init__(self, management: Management) -> None:
-        self._broker = management.broker
-        self._sampler = management.sampler
-        self.status = topic_reader(management.broker, management.sampler)
-        self.durable_status = durable_reader(management.broker, management.sampler)
-
-    # Topics.
+        self._broker = broker = management.broker
+        self._sampler = sampler = management.sampler
+        now, now_ms = broker.core.clock.monotonic, broker.core.clock.now_ms
+        self.status = Reader(
+            TopicStatus, name="destination.name", resident_bytes="memory.used", prioritized=lambda t: len(t.lanes) > 1,
+            consumers=lambda t: len(t.subscriptions), slow_consumers=slow_consumers, durables=lambda t: len(t.durables),
+            offline_durables=lambda t: len([d for d in t.durables if not d.subscriptions]),
+            backlog=lambda t: sum([d.depth for d in t.durables]),
+            discarded_for_pending_limit=lambda t: t.discarded[PENDING_LIMIT],
+            discarded_for_memory_limit=lambda t: t.discarded[MEMORY_LIMIT],
+            subscriptions=lambda t: [
+                *[_non_durable(source, now()) for source in t.plain],
+                *[_durable(durable, now()) for durable in t.durables],
+            ],
+            producers_held=lambda t: held_producers(broker, f"/topic/{t.destination.name}"), **rates(sampler),
+        )  # fmt: skip
+        definition = {name: f"definition.{name}" for name in ("client_id", "name", "topic", "selector", "no_local")}
+        self.durable_status = Reader(
+            DurableStatus, **definition, resident_bytes="memory.used", holes="finished.holes", delayed=delayed,
+            oldest_message_age_seconds=sampler.first_messages.age,
+            offline_seconds=lambda d: None if d.subscriptions else max(now_ms() - d.offline_since, 0) / 1000,
+            blocked=partial(blocked, broker), consumers=partial(consumers, broker), **rates(sampler),
+        )  # fmt: skip
 
     def table(self) -> "Table[Topic]":
         return Table(
@@ -106,11 +90,6 @@ class TopicManagement:
             is_ordered=True,
         )  # fmt: skip
 
-    def topics(self, after: str = "") -> Iterator[TopicStatus]:
-        """The topics behind a name, by name; each is looked at when it is asked for."""
-        known = self._broker.destinations.topics
-        return listed(self._broker, DestinationKind.TOPIC, known, after, self.status)
-
     def topic(self, name: str) -> TopicStatus:
         return self.status(self._broker.destinations.existing_topic(name))
 
@@ -118,12 +97,6 @@ class TopicManagement:
         if name in self._broker.destinations.topics:
             raise DestinationExists(f"the topic {name!r} already exists", name=name)
         return self.status(self._broker.topic(name))
-
-    def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
-        """Delete a topic, with its durable subscriptions and their messages; tells how many were stored."""
-        return delete_topic(self._broker, name, force=force)
-
-    # Durable subscriptions.
 
     def durable_table(self) -> Table[DurableSubscription]:
         return Table(
@@ -134,10 +107,6 @@ class TopicManagement:
                 "attention": concerned(self._sampler),
             },
         )  # fmt: skip
-
-    def durables(self) -> Iterator[DurableStatus]:
-        """All durable subscriptions, by client id and name; each is looked at when it is asked for."""
-        return (self.durable_status(durable) for durable in sorted(self._broker.durables, key=lambda d: d.key))
 
     def durable(self, client_id: str, name: str) -> DurableStatus:
         return self.durable_status(self._broker.durables.existing(client_id, name))
@@ -158,19 +127,9 @@ class TopicManagement:
         return self.durable_status(durable)
 
     def delete_durable(self, client_id: str, name: str, *, force: bool = False) -> Iterator[int]:
-        """Remove a durable subscription, with what waits for it; tells how many messages that was."""
         durable = self._broker.durables.existing(client_id, name)
         if force:
             dismiss_consumers(durable, f"the durable subscription {name!r} was removed")
         waiting = durable.depth
         self._broker.durables.remove(client_id, name)
         yield waiting
-
-    def purge_durable(
-        self, client_id: str, name: str, choice: Choice = ALL, *, counts: bool = False
-    ) -> MessageTransfer:
-        """Finish messages of a durable subscription that are not in flight, in steps; or only count them."""
-        return MessageTransfer(self._broker, self._broker.durables.existing(client_id, name), choice, counts=counts)
-
-    def existing_durable(self, client_id: str, name: str) -> DurableSubscription:
-        return self._broker.durables.existing(client_id, name)

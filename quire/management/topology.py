@@ -24,20 +24,16 @@ if TYPE_CHECKING:
 
 
 class Client(NamedTuple):
-    """A connection."""
-
     address: str
     client_id: str | None
     sends_to: Iterable[str]  # destinations as headers have them
 
 
 def label_of(client_id: str | None, address: str) -> str:
-    """What stands for a client: its client id, or its host."""
     return client_id or address.rpartition(":")[0] or address
 
 
 def destinations_of(texts: Iterable[str]) -> set[tuple[str, str]]:
-    """The destinations that a client sends to, by kind and name; temporary ones are left out."""
     found: set[tuple[str, str]] = set()
     for text in texts:
         try:
@@ -131,12 +127,7 @@ Place = tuple[str, str]  # a destination: kind and name
 
 
 class TopologyReader:
-    """Draws one picture. Iterate over it: each step is bounded.
-
-    Args:
-        focus: the destination whose picture it is; empty for the busiest ones.
-        limit: how many destinations are shown, and how many clients on each side.
-    """
+    """Draws one picture: around a focus, or of the busiest destinations. Iterate over it: each step is bounded."""
 
     result: Topology  # the picture, when it is done
 
@@ -252,7 +243,6 @@ class TopologyReader:
         return "dead-letter" if is_dead else None
 
     def _waiting(self, source: Any, depth: int) -> Waiting | None:
-        """Why messages wait in a queue or for a subscription, if something keeps them."""
         if not depth:
             return None
         if not source.subscriptions:
@@ -266,7 +256,6 @@ class TopologyReader:
     def _draw_part(
         self, kind: NodeKind, above: str, source: Any, depth: int, subscriptions: "Sequence[Subscription]"
     ) -> None:
-        """A durable subscription or a group, between its topic or stream and its consumers."""
         name = name_of(kind, source)
         in_rate, out_rate = self._sampler.rates(source)
         waits = Waiting("no-consumer", "no client is connected", depth) if depth and not subscriptions else None

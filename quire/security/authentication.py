@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from quire.security.jwt_verifier import JwtVerifier
 
 
-LONGEST = 1024
-"""The longest password, in bytes."""
+LONGEST = 1024  # the longest password, in bytes
 
 REMEMBERED = 10_000
 """Of how many users the broker remembers that their password was right, and how many wrong ones it remembers."""
@@ -71,14 +70,13 @@ class RememberedPasswords:
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
 
     def known(self, name: str, password_hash: str, password: str) -> bool | None:
-        """Whether this password was right for this hash, or wrong; None if neither is remembered."""
+        """None if neither is remembered."""
         digest = self._digest(name, password_hash, password)
         if (right := self._right.get(name)) is not None and hmac.compare_digest(right, digest):
             return True
         return False if digest in self._wrong else None
 
     def remember(self, name: str, password_hash: str, password: str, *, right: bool) -> None:
-        """What its check has shown."""
         digest = self._digest(name, password_hash, password)
         if right:
             self._right[name] = digest
@@ -93,27 +91,17 @@ class RememberedPasswords:
         return hmac.digest(self._key, f"{name}\0{password_hash}\0{password}".encode(), hashlib.sha256)
 
 
-KEPT = 20_000
-"""Of how many names and addresses failures are remembered; the oldest are forgotten first."""
-
-FORGET_AFTER = 900.0
-"""After so many seconds without a failure, those before do not count."""
+KEPT = 20_000  # of how many names and addresses failures are remembered; the oldest are forgotten first
+FORGET_AFTER = 900.0  # after so many seconds without a failure, those before do not count
 
 FIRST_DELAY = 0.25
 """How many seconds the second guess of a name from an address waits; each later one waits twice as long."""
 
 LONGEST_DELAY = 60.0
-NAME_DELAY = 0.1
-"""How many seconds pass between guesses of one name from all addresses, after some failures."""
-
-ADDRESS_DELAY = 0.25
-"""The same for all names from one address."""
-
-TOLERATED = 10
-"""How many failures of a name alone, or of an address alone, cost nothing."""
-
-LONGEST_NAME = 200
-"""So many characters of a name count: no user has a longer one."""
+NAME_DELAY = 0.1  # how many seconds pass between guesses of one name from all addresses, after some failures
+ADDRESS_DELAY = 0.25  # the same for all names from one address
+TOLERATED = 10  # how many failures of a name alone, or of an address alone, cost nothing
+LONGEST_NAME = 200  # so many characters of a name count: no user has a longer one
 
 
 class _Scope(Enum):
@@ -134,11 +122,7 @@ class _Failures:
 
 
 class Guesses:
-    """The failures by (name, address), by name and by address.
-
-    Attributes:
-        failed_total: how many logins have failed.
-    """
+    """The failures by (name, address), by name and by address."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -147,7 +131,6 @@ class Guesses:
         self.failed_total = 0
 
     def wait(self, name: str, address: str) -> float:
-        """How many seconds a guess has to wait. Nothing is changed."""
         now = self._clock.monotonic()
         return max([failures.next - now for _, failures in self._found(name, address)] + [0.0])
 
@@ -159,7 +142,6 @@ class Guesses:
         return start - self._clock.monotonic()
 
     def failed(self, name: str, address: str) -> int:
-        """A guess was wrong; how many were, of this name from this address."""
         return self._count(_keys(name, address))
 
     def failed_without_a_guess(self, address: str) -> int:
@@ -167,7 +149,6 @@ class Guesses:
         return self._count([(_Scope.NO_GUESS, "", address)])
 
     def _count(self, keys: Sequence[_Key]) -> int:
-        """Count a failure for all keys; how many the first one has."""
         self.failed_total += 1
         now = self._clock.monotonic()
         for key in keys:
@@ -191,7 +172,6 @@ class Guesses:
             self._known.popitem(last=False)
 
     def is_known(self, name: str, address: str) -> bool:
-        """Whether this name has logged in from this address."""
         return (name, address) in self._known
 
     def _found(self, name: str, address: str) -> list[tuple[_Key, _Failures]]:
@@ -215,8 +195,7 @@ def _delay(key: _Key, count: int) -> float:
 LONGEST_WAIT = 5.0
 """How many seconds a login may wait because others failed; if it had to wait longer, it is refused at once."""
 
-MOST_WAITING = 256
-"""How many logins may wait so."""
+MOST_WAITING = 256  # how many logins may wait so
 
 Authenticated = Callable[[Access | QuireError], None]
 """What is called with the outcome: at once, or later."""
@@ -225,8 +204,6 @@ _Outcome = Callable[[Principal | QuireError], None]
 
 
 class Authentication:
-    """All logins of a broker."""
-
     def __init__(
         self, accounts: Accounts, audit: AuditLog, clock: Clock, scheduler: Scheduler, hashing: Background,
         network: Background,
@@ -244,7 +221,6 @@ class Authentication:
         self._jwt: JwtVerifier | None = None
 
     def reload(self, settings: Settings) -> None:
-        """The settings were read again."""
         if settings.jwt != self._issuer:
             self._issuer = settings.jwt
             self._jwt = self._verifier(settings.jwt) if settings.jwt.issuer else None
@@ -256,7 +232,6 @@ class Authentication:
         return JwtVerifier(settings, self._clock, self._network)
 
     def authenticate(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
-        """Find out who a client is."""
         if not self._accounts.is_enabled:
             done(self._access(ANYONE, origin))
             return
@@ -363,7 +338,6 @@ class Authentication:
             done(BrokerBusy("too many logins wait: try again later"))
 
     def _usable(self, name: str) -> User | None:
-        """The user of a name who may log in."""
         user = self._accounts.users.get(name)
         return None if user is None or user.disabled else user
 
@@ -409,8 +383,7 @@ def _wrong() -> NotAuthenticated:
     return NotAuthenticated("the user, the password or the token is wrong")
 
 
-FIRST_USER = "admin"
-"""The administrator that a broker makes when it has no users."""
+FIRST_USER = "admin"  # the administrator that a broker makes when it has no users
 
 
 class Security:
@@ -418,16 +391,7 @@ class Security:
 
     Args:
         hashing: where passwords are checked, with a short queue.
-        files: where files are written.
         network: where the keys of an issuer of access tokens are read.
-        is_dead_letter: whether a destination is where dead letters go.
-
-    Attributes:
-        accounts: users, rules and tokens.
-        hashing: where passwords are hashed.
-        audit: the audit log.
-        changes: makes changes while the broker runs.
-        guesses: the logins that failed.
     """
 
     def __init__(
@@ -467,42 +431,21 @@ class Security:
         return password
 
     def reload(self, settings: Settings) -> None:
-        """The settings were read again."""
         self._take(settings, self.accounts.state)
 
     def authenticate(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
-        """Find out who a client is.
-
-        Args:
-            credentials: what it has shown.
-            origin: where it comes from.
-            done: called with its ``Access``, or with the error that refuses it: at once, or some seconds later. The
-                client may be gone by then.
-        """
+        """Find out who a client is: at once, or some seconds later, when the client may be gone."""
         self._authentication.authenticate(credentials, origin, done)
 
     def vouched(self, user: str, roles: Iterable[str], origin: Origin) -> Access:
-        """What a client may do that has logged in at another process of the cluster.
-
-        Args:
-            user: as whom; empty if it need not log in there.
-            roles: its roles that count.
-            origin: where the client comes from.
-
-        Raises:
-            NotAuthenticated: clients must log in here, and it has not, or its user is disabled.
-        """
+        """What a client may do that has logged in at another process of the cluster; without a user if it need not."""
         principal = Principal(user, frozenset(roles), Proof.PEER) if user else ANYONE
         if self.accounts.standing(principal) is None:
             raise NotAuthenticated("another process of the cluster names a user that may not log in here")
         return Access(self.accounts, self.audit, principal, origin)
 
     def recalled(self, text: str, origin: Origin) -> Access:
-        """What someone may do now who has asked earlier for what is done now (``Accounts.remembered``).
-
-        Raises:
-            AccessRefused: the user is gone or disabled.
-        """
+        """What someone may do now who has asked earlier for what is done now (``Accounts.remembered``)."""
         principal = self.accounts.recalled(text)
         if principal is None:
             raise AccessRefused("the user who has asked for it is gone or disabled")

@@ -384,8 +384,7 @@ def _keys() -> Iterator[Key]:
         yield key._replace(name=key.name.replace("policies.base.", "policy."))
 
 
-KEYS: dict[str, Key] = {key.name: key for key in _keys()}
-"""Every setting, by name, in the order of the reference."""
+KEYS: dict[str, Key] = {key.name: key for key in _keys()}  # every setting, by name, in the order of the reference
 
 
 def store_url(settings: Settings) -> str:
@@ -416,8 +415,7 @@ def local_token_file(data: str) -> Path:
     return Path(data) / "cli.token"
 
 
-ENTRIES = ("policies", "composites", "users", "rules")
-"""What the file has besides keys: arrays of tables."""
+ENTRIES = ("policies", "composites", "users", "rules")  # what the file has besides keys: arrays of tables
 
 LAST_PORT = 65535
 

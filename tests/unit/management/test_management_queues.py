@@ -5,7 +5,7 @@ from hypothesis import given
 
 from quire.errors import DestinationExists, DestinationInUse, InvalidDestination
 from quire.management.messages import Draft
-from quire.management.queues import Management
+from quire.management.queues import Management, delete_queue
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled
 from tests.unit.management.managed import KINDS, browsed, mixed, only, send, total
@@ -65,13 +65,13 @@ def test_delete_is_refused_while_there_are_consumers() -> None:
     stepped = filled(3)
     consumer(stepped)
     with pytest.raises(DestinationInUse):
-        total(stepped, Management(stepped.broker).delete("q"))
+        total(stepped, delete_queue(stepped.broker, "q"))
     assert stepped.queue("q").depth == 3
 
 
 def test_delete_is_refused_when_a_consumer_comes_meanwhile() -> None:
     stepped = filled(3)
-    steps = Management(stepped.broker).delete("q")
+    steps = delete_queue(stepped.broker, "q")
     next(steps)
     consumer(stepped)
     with pytest.raises(DestinationInUse):
@@ -82,7 +82,7 @@ def test_delete_is_refused_when_a_consumer_comes_meanwhile() -> None:
 def test_delete_by_force_tells_the_consumers() -> None:
     stepped = filled(3)
     client = consumer(stepped)
-    assert total(stepped, Management(stepped.broker).delete("q", force=True)) == 3
+    assert total(stepped, delete_queue(stepped.broker, "q", force=True)) == 3
     assert client.errors() == ["unknown-destination"]
     assert client.connection.closed
     assert list(stepped.reopen().broker.queues) == []
@@ -90,7 +90,7 @@ def test_delete_by_force_tells_the_consumers() -> None:
 
 def test_deleted_queue_leaves_nothing_behind() -> None:
     stepped = mixed(["stored", "kept", "spooled"])
-    steps = Management(stepped.broker).delete("q")
+    steps = delete_queue(stepped.broker, "q")
     next(steps)
     stepped.run()
     for persistent in (True, False):  # they come too late to be purged
@@ -157,7 +157,7 @@ def test_purge_of_a_queue_that_is_deleted_meanwhile_ends() -> None:
     steps = iter(management.purge("q"))
     next(steps)
     stepped.run()
-    total(stepped, management.delete("q"))
+    total(stepped, delete_queue(management.broker, "q"))
     send(stepped, b"in the new one")
     assert list(steps) == []
     assert stepped.queue("q").depth == 1

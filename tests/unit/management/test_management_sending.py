@@ -7,6 +7,7 @@ from quire.management.messages import STEP, Draft
 from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, settings
+from tests.unit.management.managed import browse
 
 
 def test_sent_message_reaches_a_consumer_as_a_client_s_own_would() -> None:
@@ -82,7 +83,7 @@ def test_two_hundred_thousand_messages_never_make_one_long_step() -> None:
         stepped.run()
     seen, pages, after = 0, 0, None
     while True:
-        page = management.browse("q", after, 1000)
+        page = browse(management.broker, "q", after, 1000)
         assert len(page.messages) <= 1000
         sequences = [message.sequence for message in page.messages]
         assert sequences == list(range(seen + 1, seen + len(sequences) + 1))

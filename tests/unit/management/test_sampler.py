@@ -6,7 +6,7 @@ import pytest
 
 from quire.management import sampling as sampling_module
 from quire.management.consumer_groups import ConsumerGroupManagement
-from quire.management.queues import Management
+from quire.management.queues import Management, delete_queue
 from quire.management.sampling import HISTORY_BYTES, INTERVAL, SHARE, SPANS
 from quire.management.tables import Selection, Wanted
 from quire.testing.stepped import SteppedBroker
@@ -59,7 +59,7 @@ def test_what_is_deleted_is_forgotten() -> None:
     management.sampler.sample()
     queue = stepped.queue("q")
     assert management.sampler.of(queue) is not None
-    for _ in management.delete("q"):
+    for _ in delete_queue(management.broker, "q"):
         stepped.run()
     management.sampler.sample()
     assert management.sampler.of(queue) is None
