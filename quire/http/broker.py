@@ -17,7 +17,7 @@ from quire.http.endpoint import FREE, MONITOR, OPERATE, USER, Call, Endpoint, Fi
 from quire.http.services import LoggedEvent
 from quire.http.verification import Verification
 from quire.management.blocked import held_producers
-from quire.management.overview import DiskSpace, HistoryPoints, Overview, Process, Use, disk_space
+from quire.management.overview import DiskSpace, HistoryPoints, Overview, Use, disk_space, history, overview
 from quire.management.topology import Client, Topology, TopologyReader
 from quire.resources import BrokerStatus, DiskUse, MemoryUse, SpoolUse, State, Status, StoreUse, doc
 from quire.security import Permission
@@ -109,13 +109,14 @@ class TopologyQuery(Fields, frozen=True):
 
 def _overview(call: Call) -> Overview:
     service = call.service
-    uptime = service.uptime
-    process = Process(service.settings.broker.name, __version__, state(service), uptime, len(service.connections))
-    return call.admin.queues.overview.read(process)
+    return overview(
+        call.broker, call.admin.queues.sampler, name=service.settings.broker.name, version=__version__,
+        state=state(service), uptime_seconds=service.uptime, connections=len(service.connections),
+    )  # fmt: skip
 
 
 def _history(call: Call) -> HistoryPoints:
-    return call.admin.queues.history.read(call.query.of, call.query.name, call.query.span)
+    return history(call.broker, call.admin.queues.sampler, call.query.of, call.query.name, call.query.span)
 
 
 async def _topology(call: Call) -> Topology:

@@ -31,7 +31,6 @@ from quire.message import Message
 from quire.scheduler import Timer
 from quire.selectors import Selector
 from quire.sessions.base import (
-    ACCEPTED,
     RELEASED,
     Consumer,
     ConsumerKind,
@@ -40,7 +39,6 @@ from quire.sessions.base import (
     Membership,
     Part,
     Settlement,
-    SettlementKind,
     SubscribeSpec,
     These,
     Token,
@@ -311,8 +309,6 @@ class PullMembers:
         self._broker = broker
         self._members: dict[tuple[str, str, str], PullMember] = {}
 
-    # Messages.
-
     def poll(self, stream: str, group: str, request: PollRequest, guard: Guard) -> PullRequest:
         """Ask for messages. The member joins the group; both are made if need be."""
         name = secrets.token_hex(8) if request.member is None else _checked(request.member)
@@ -330,28 +326,10 @@ class PullMembers:
         wanted = known.selector if known is not None and request.selector is None else request.selector
         return self._broker.groups.open(of, group, start=request.start, order=request.order, selector=wanted)
 
-    def acknowledge(self, stream: str, group: str, member: str, handles: Sequence[str], guard: Guard) -> Outcomes:
-        """A member is done with messages; what became of each is known when the open commit is done."""
-        return self._settle(stream, group, member, handles, ACCEPTED, guard)
-
-    def reject(
-        self, stream: str, group: str, member: str, handles: Sequence[str], guard: Guard, *,
-        delay_ms: int | None = None, dead_letter: bool = False,
-    ) -> Outcomes:  # fmt: skip
-        """As ``acknowledge``; without a delay the policy says how long they wait for their next delivery."""
-        how = Settlement(SettlementKind.DEAD) if dead_letter else Settlement(SettlementKind.REJECTED, delay_ms)
-        return self._settle(stream, group, member, handles, how, guard)
-
-    def extend(
-        self, stream: str, group: str, member: str, handles: Sequence[str], seconds: float, guard: Guard
-    ) -> Outcomes:  # fmt: skip
-        """A member needs more time for messages; as ``acknowledge``, but it is so at once."""
-        how = Settlement(SettlementKind.EXTEND, round(seconds * 1000))
-        return self._settle(stream, group, member, handles, how, guard)
-
-    def _settle(
+    def settle(
         self, stream: str, group: str, member: str, handles: Sequence[str], how: Settlement, guard: Guard
-    ) -> Outcomes:  # fmt: skip
+    ) -> Outcomes:
+        """Settle messages of a member; what became of each is known when the open commit is done."""
         read = read_handles(handles)
         of = self._broker.groups.existing(stream, group)
         here = self._present(of, member, read, guard)

@@ -27,7 +27,7 @@ from quire.units import format_size
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
-    from quire.management.sampling import Sampler
+    from quire.management.sampling import Sample, Sampler
 
 
 NEAR = 0.9  # a limit that is used up to this part is near
@@ -69,82 +69,83 @@ ADVICE = {
 """What to do, by code."""
 
 
-class AttentionReader:
-    def __init__(self, broker: "Broker", sampler: "Sampler") -> None:
-        self._broker = broker
-        self._sampler = sampler
+def attention(broker: "Broker", sampler: "Sampler") -> tuple[list[Attention], int]:
+    """The worst concerns, and how many more there are."""
+    concerns = sampler.latest.concerns
+    found = [_attention(concern, text) for concern, text in _of_broker(broker)]
+    total = len(found) + concerns.counts.total()
+    found += [_attention(concern, _text(broker, concern)) for concern in concerns.worst()[: MOST - len(found)]]
+    found.sort(key=lambda each: SEVERITIES.index(each.severity))
+    return found, total - len(found)
 
-    def read(self) -> tuple[list[Attention], int]:
-        concerns = self._sampler.latest.concerns
-        found = [_attention(concern, text) for concern, text in self._of_broker()]
-        total = len(found) + concerns.counts.total()
-        found += [_attention(concern, self._text(concern)) for concern in concerns.worst()[: MOST - len(found)]]
-        found.sort(key=lambda each: SEVERITIES.index(each.severity))
-        return found, total - len(found)
 
-    def _of_broker(self) -> Iterator[tuple[Concern, str]]:
-        core = self._broker.core
-        if (error := self._broker.failure.error) is not None:
-            yield _concern(CRITICAL, "store-failing", self._broker.failure.age), f"the store accepts no writes: {error}"
-        yield from self._held()
-        uses = (
-            ("store", core.stored_bytes, core.settings.store.limit), ("spool", core.spool.used, core.spool.limit),
-        )  # fmt: skip
-        for what, used, limit in uses:
-            if used >= NEAR * limit:
-                text = f"the {what} has {format_size(used)} of {format_size(limit)}"
-                yield _concern(CRITICAL if used >= VERY_NEAR * limit else WARNING, f"{what}-near-limit"), text
-        if core.memory.used >= VERY_NEAR * core.memory.limit:
-            text = f"resident messages take {format_size(core.memory.used)} of {format_size(core.memory.limit)}"
-            yield _concern(INFO, "memory-near-limit"), text
-        for cause, disk in self._broker.disks.disks.items():
-            if disk.room < 2 * disk.limit:
-                what = "store" if cause is HoldCause.STORE_DISK else "spool"
-                least = format_size(disk.limit)
-                text = f"the disk of the {what} has {format_size(disk.room)} left; producers wait below {least}"
-                yield _concern(CRITICAL if disk.is_low else WARNING, "disk-low"), text
-        yield from self._clock()
-        limits = core.limits
-        if limits.destinations >= NEAR * limits.max_destinations:
-            text = f"there are {limits.destinations} of {limits.max_destinations} destinations"
-            yield _concern(WARNING, "many-destinations"), text
+def _of_broker(broker: "Broker") -> Iterator[tuple[Concern, str]]:
+    core = broker.core
+    if (error := broker.failure.error) is not None:
+        yield _concern(CRITICAL, "store-failing", broker.failure.age), f"the store accepts no writes: {error}"
+    yield from _held(broker)
+    uses = (
+        ("store", core.stored_bytes, core.settings.store.limit), ("spool", core.spool.used, core.spool.limit),
+    )  # fmt: skip
+    for what, used, limit in uses:
+        if used >= NEAR * limit:
+            text = f"the {what} has {format_size(used)} of {format_size(limit)}"
+            yield _concern(CRITICAL if used >= VERY_NEAR * limit else WARNING, f"{what}-near-limit"), text
+    if core.memory.used >= VERY_NEAR * core.memory.limit:
+        text = f"resident messages take {format_size(core.memory.used)} of {format_size(core.memory.limit)}"
+        yield _concern(INFO, "memory-near-limit"), text
+    for cause, disk in broker.disks.disks.items():
+        if disk.room < 2 * disk.limit:
+            what = "store" if cause is HoldCause.STORE_DISK else "spool"
+            least = format_size(disk.limit)
+            text = f"the disk of the {what} has {format_size(disk.room)} left; producers wait below {least}"
+            yield _concern(CRITICAL if disk.is_low else WARNING, "disk-low"), text
+    yield from _clock(broker)
+    limits = core.limits
+    if limits.destinations >= NEAR * limits.max_destinations:
+        text = f"there are {limits.destinations} of {limits.max_destinations} destinations"
+        yield _concern(WARNING, "many-destinations"), text
 
-    def _clock(self) -> Iterator[tuple[Concern, str]]:
-        clock, step = self._broker.core.clock, self._broker.core.wall.latest_step()
-        if step is not None:
-            yield _concern(WARNING, "clock-set", clock.monotonic() - step.at), told(step)
 
-    def _held(self) -> Iterator[tuple[Concern, str]]:
-        core = self._broker.core
-        causes = Counter([hold.cause for hold in core.flow.holds.values()])
-        for cause, count in causes.items():
-            first = next(hold.since for hold in core.flow.holds.values() if hold.cause is cause)
-            age = core.clock.monotonic() - first
-            text = f"producers wait: {count}, the longest for {age:.0f} s; the cause is {cause}"
-            yield _concern(CRITICAL if age >= HELD_LONG else WARNING, "producers-held", age), text
+def _clock(broker: "Broker") -> Iterator[tuple[Concern, str]]:
+    clock, step = broker.core.clock, broker.core.wall.latest_step()
+    if step is not None:
+        yield _concern(WARNING, "clock-set", clock.monotonic() - step.at), told(step)
 
-    def _text(self, concern: Concern) -> str:
-        number, age = f"{concern.number:,}", _age(concern.age)
-        texts = {
-            "paused": f"deliveries are paused; messages: {number}",
-            "dead-letters": f"dead letters: {number}; the oldest is {age} old",
-            "no-consumer": f"messages wait, and there is no consumer: {number}; the oldest is {age} old",
-            "durable-offline": f"the subscription is offline; messages wait: {number}, the oldest for {age}",
-            "consumers-idle": f"consumers have taken nothing for {age}; messages: {number}{self._cause(concern)}",
-            "old-message": f"the oldest message has waited for {age}; messages: {number}{self._cause(concern)}",
-            "slow-consumers": f"consumers that do not keep up: {number}, for {age}",
-            "no-member": f"messages are not finished, and no member is connected: {number}",
-            "group-lags": f"the group lags by {number} messages; the oldest is {age} old",
-        }
-        return texts[concern.code]
 
-    def _cause(self, concern: Concern) -> str:
-        try:
-            source: Any = existing(self._broker, concern.kind, concern.name)
-        except QuireError:  # it has gone since the sample
-            return ""
-        text = cause_text(self._broker, source)
-        return f"; {text}" if text else ""
+def _held(broker: "Broker") -> Iterator[tuple[Concern, str]]:
+    core = broker.core
+    causes = Counter([hold.cause for hold in core.flow.holds.values()])
+    for cause, count in causes.items():
+        first = next(hold.since for hold in core.flow.holds.values() if hold.cause is cause)
+        age = core.clock.monotonic() - first
+        text = f"producers wait: {count}, the longest for {age:.0f} s; the cause is {cause}"
+        yield _concern(CRITICAL if age >= HELD_LONG else WARNING, "producers-held", age), text
+
+
+def _text(broker: "Broker", concern: Concern) -> str:
+    number, age = f"{concern.number:,}", _age(concern.age)
+    texts = {
+        "paused": f"deliveries are paused; messages: {number}",
+        "dead-letters": f"dead letters: {number}; the oldest is {age} old",
+        "no-consumer": f"messages wait, and there is no consumer: {number}; the oldest is {age} old",
+        "durable-offline": f"the subscription is offline; messages wait: {number}, the oldest for {age}",
+        "consumers-idle": f"consumers have taken nothing for {age}; messages: {number}{_cause(broker, concern)}",
+        "old-message": f"the oldest message has waited for {age}; messages: {number}{_cause(broker, concern)}",
+        "slow-consumers": f"consumers that do not keep up: {number}, for {age}",
+        "no-member": f"messages are not finished, and no member is connected: {number}",
+        "group-lags": f"the group lags by {number} messages; the oldest is {age} old",
+    }
+    return texts[concern.code]
+
+
+def _cause(broker: "Broker", concern: Concern) -> str:
+    try:
+        source: Any = existing(broker, concern.kind, concern.name)
+    except QuireError:  # it has gone since the sample
+        return ""
+    text = cause_text(broker, source)
+    return f"; {text}" if text else ""
 
 
 def _concern(rank: int, code: str, age: float | None = None) -> Concern:
@@ -240,56 +241,38 @@ class Overview(Status, frozen=True):
     attention_left_out: Annotated[int, doc("How many more there are.")]
 
 
-class Process(Status, frozen=True):
-    """What the overview tells of the process."""
+def overview(broker: "Broker", sampler: "Sampler", **process: Any) -> Overview:
+    """It costs the same however many destinations there are; ``process`` has the fields that only the process knows."""
+    sample, core, now = sampler.latest, broker.core, broker.core.clock.now_ms()
+    concerns, left_out = attention(broker, sampler)
+    return Overview(
+        **process, at=now, sampled_seconds=max(now - sample.at_ms, 0) / 1000 if sample.at_ms else None,
+        in_rate=round(sample.in_rate, 3), out_rate=round(sample.out_rate, 3), depth=sample.depth,
+        in_flight=sample.in_flight, oldest=_oldest(sample, now), memory=Use(core.memory.used, core.memory.limit),
+        store=Use(core.stored_bytes, core.settings.store.limit), spool=Use(core.spool.used, core.spool.limit),
+        disks=disk_space(broker), held=len(core.flow.holds),
+        producers_held=held_producers(broker, most=HELD_SHOWN),
+        consumers=sample.consumers, counts=_counts(broker),
+        history=HistoryUse(sample.histories, MOST_HISTORIES, (sample.histories + 1) * HISTORY_BYTES),
+        attention=concerns, attention_left_out=left_out,
+    )  # fmt: skip
 
-    name: str
-    version: str
-    state: str
-    uptime_seconds: float
-    connections: int
+
+def _oldest(sample: "Sample", now: int) -> OldestMessage | None:
+    if sample.oldest is None:
+        return None
+    sent, kind, name = sample.oldest
+    return OldestMessage(kind, name, max(now - sent, 0) / 1000)
 
 
-class OverviewReader:
-    """Tells the overview; it costs the same however many destinations there are."""
-
-    def __init__(self, broker: "Broker", sampler: "Sampler") -> None:
-        self._broker = broker
-        self._sampler = sampler
-        self._attention = AttentionReader(broker, sampler)
-
-    def read(self, process: Process) -> Overview:
-        broker, sample = self._broker, self._sampler.latest
-        core, now = broker.core, broker.core.clock.now_ms()
-        attention, left_out = self._attention.read()
-        return Overview(
-            name=process.name, version=process.version, state=process.state, uptime_seconds=process.uptime_seconds,
-            at=now, sampled_seconds=max(now - sample.at_ms, 0) / 1000 if sample.at_ms else None,
-            in_rate=round(sample.in_rate, 3), out_rate=round(sample.out_rate, 3), depth=sample.depth,
-            in_flight=sample.in_flight, oldest=self._oldest(now), memory=Use(core.memory.used, core.memory.limit),
-            store=Use(core.stored_bytes, core.settings.store.limit), spool=Use(core.spool.used, core.spool.limit),
-            disks=disk_space(broker), held=len(core.flow.holds),
-            producers_held=held_producers(broker, most=HELD_SHOWN),
-            connections=process.connections, consumers=sample.consumers, counts=self._counts(),
-            history=HistoryUse(sample.histories, MOST_HISTORIES, (sample.histories + 1) * HISTORY_BYTES),
-            attention=attention, attention_left_out=left_out,
-        )  # fmt: skip
-
-    def _oldest(self, now: int) -> OldestMessage | None:
-        if self._sampler.latest.oldest is None:
-            return None
-        sent, kind, name = self._sampler.latest.oldest
-        return OldestMessage(kind, name, max(now - sent, 0) / 1000)
-
-    def _counts(self) -> ObjectCounts:
-        broker = self._broker
-        found, temporaries = broker.destinations, broker.routing.temporaries
-        return ObjectCounts(
-            queues=len(found.queues), topics=len(found.topics), streams=len(found.streams),
-            durables=len(broker.durables), groups=sum([len(stream.groups) for stream in found.streams.values()]),
-            temporaries=len(temporaries.queues) + len(temporaries.topics), scheduled=broker.schedule.depth,
-            prepared=len(broker.xa.prepared()),
-        )  # fmt: skip
+def _counts(broker: "Broker") -> ObjectCounts:
+    found, temporaries = broker.destinations, broker.routing.temporaries
+    return ObjectCounts(
+        queues=len(found.queues), topics=len(found.topics), streams=len(found.streams),
+        durables=len(broker.durables), groups=sum([len(stream.groups) for stream in found.streams.values()]),
+        temporaries=len(temporaries.queues) + len(temporaries.topics), scheduled=broker.schedule.depth,
+        prepared=len(broker.xa.prepared()),
+    )  # fmt: skip
 
 
 def disk_space(broker: "Broker") -> list[DiskSpace]:
@@ -316,27 +299,22 @@ class HistoryPoints(Status, frozen=True):
     oldest: Annotated[Values, doc("The age of the first message in seconds.")]
 
 
-class HistoryReader:
-    def __init__(self, broker: "Broker", sampler: "Sampler") -> None:
-        self._broker = broker
-        self._sampler = sampler
-
-    def read(self, of: str, name: str, span: str) -> HistoryPoints:
-        """Without traffic there is no history yet; an unknown object is an error."""
-        index = next((index for index, known in enumerate(SPANS) if known.name == span), None)
-        if index is None:
-            raise InvalidArgument(f"span is {span[:20]!r}: write 5m, 1h or 24h", argument="span")
-        history = self._sampler.history
-        if of != "broker":
-            known = self._sampler.of(existing(self._broker, of, name))
-            if known is None or known.history is None:
-                return HistoryPoints(of, name, span, SPANS[index].step, [], [], [], [], [])
-            history = known.history
-        wall = self._broker.core.wall
-        slots = list(self._sampler.timelines[index].slots(wall.steady_ms()))
-        points = [history.point(index, slot) for slot, _ in slots]
-        times = [wall.shown_ms(at) for _, at in slots]
-        return HistoryPoints(
-            of, name, span, SPANS[index].step, times, [point.entered for point in points],
-            [point.left for point in points], [point.depth for point in points], [point.oldest for point in points],
-        )  # fmt: skip
+def history(broker: "Broker", sampler: "Sampler", of: str, name: str, span: str) -> HistoryPoints:
+    """Without traffic there is no history yet; an unknown object is an error."""
+    index = next((index for index, known in enumerate(SPANS) if known.name == span), None)
+    if index is None:
+        raise InvalidArgument(f"span is {span[:20]!r}: write 5m, 1h or 24h", argument="span")
+    found = sampler.history
+    if of != "broker":
+        known = sampler.of(existing(broker, of, name))
+        if known is None or known.history is None:
+            return HistoryPoints(of, name, span, SPANS[index].step, [], [], [], [], [])
+        found = known.history
+    wall = broker.core.wall
+    slots = list(sampler.timelines[index].slots(wall.steady_ms()))
+    points = [found.point(index, slot) for slot, _ in slots]
+    times = [wall.shown_ms(at) for _, at in slots]
+    return HistoryPoints(
+        of, name, span, SPANS[index].step, times, [point.entered for point in points],
+        [point.left for point in points], [point.depth for point in points], [point.oldest for point in points],
+    )  # fmt: skip

@@ -36,7 +36,6 @@ from quire.management.messages import (
     Places,
     TransferRights,
 )
-from quire.management.overview import HistoryReader, OverviewReader
 from quire.management.sampling import Sampler
 from quire.management.tables import Reader, Table, concerned, name_of_destination, rates
 from quire.message import unescape
@@ -134,8 +133,6 @@ class Management:
         self.broker = broker
         self.sampler = Sampler(broker)  # looks at everything every few seconds, once it is started
         self.viewer = MessageViewer(broker)
-        self.overview = OverviewReader(broker, self.sampler)
-        self.history = HistoryReader(broker, self.sampler)
         self.status = Reader(
             QueueStatus, name="destination.name", resident_bytes="memory.used", lanes=lambda q: len(q.lanes),
             prioritized=lambda q: len(q.lanes) > 1, consumers=lambda q: len(q.subscriptions),

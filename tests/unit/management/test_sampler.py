@@ -6,6 +6,7 @@ import pytest
 
 from quire.management import sampling as sampling_module
 from quire.management.consumer_groups import ConsumerGroupManagement
+from quire.management.overview import attention, history
 from quire.management.queues import Management, delete_queue
 from quire.management.sampling import HISTORY_BYTES, INTERVAL, SHARE, SPANS
 from quire.management.tables import Selection, Wanted
@@ -16,7 +17,7 @@ from tests.unit.management.managed import send
 
 def codes(management: Management) -> list[tuple[str, str, str]]:
     """What needs attention: severity, code and name."""
-    found, left_out = management.overview._attention.read()
+    found, left_out = attention(management.broker, management.sampler)
     assert left_out == 0
     return [(each.severity, each.code, each.name) for each in found]
 
@@ -70,16 +71,16 @@ def test_the_history_of_an_object_begins_with_its_traffic() -> None:
     management = Management(stepped.broker)
     for _ in range(3):
         passes(stepped, management, 2)
-    assert management.history.read("queue", "q", "5m").at == []
+    assert history(management.broker, management.sampler, "queue", "q", "5m").at == []
     send(stepped, b"x")
     send(stepped, b"x")
     passes(stepped, management, 2)
     passes(stepped, management, 2)
-    found = management.history.read("queue", "q", "5m")
+    found = history(management.broker, management.sampler, "queue", "q", "5m")
     assert (found.entered, found.left, found.depth) == ([None] * 3 + [1, 0], [None] * 3 + [0, 0], [None] * 3 + [3, 3])
     assert found.oldest[-1] == 10
     assert found.at == sorted(found.at)
-    broker = management.history.read("broker", "", "5m")
+    broker = history(management.broker, management.sampler, "broker", "", "5m")
     assert (broker.at, broker.entered) == (found.at, [0, 0, 0, 1, 0])
 
 
@@ -90,7 +91,7 @@ def test_a_coarse_history_has_the_mean_rates_of_its_time() -> None:
     for _ in range(60):
         send(stepped, b"x")
         passes(stepped, management, 2)
-    hour = management.history.read("broker", "", "1h")
+    hour = history(management.broker, management.sampler, "broker", "", "1h")
     assert hour.entered[1:] == [0.5, 0.5]
     assert hour.depth == [0, 30, 60]
 
@@ -100,11 +101,11 @@ def test_a_history_has_the_points_of_its_span_and_no_older_ones() -> None:
     management = Management(stepped.broker)
     for _ in range(400):
         passes(stepped, management, 2)
-    minutes = management.history.read("broker", "", "5m")
+    minutes = history(management.broker, management.sampler, "broker", "", "5m")
     assert len(minutes.at) == SPANS[0].points
     assert minutes.at[-1] - minutes.at[0] < SPANS[0].seconds * 1000
     passes(stepped, management, 1000)  # nothing was sampled for long
-    assert len(management.history.read("broker", "", "5m").at) == 1
+    assert len(history(management.broker, management.sampler, "broker", "", "5m").at) == 1
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
@@ -116,7 +117,7 @@ def test_a_history_goes_on_when_the_clock_is_set(jump: float) -> None:
     stepped.clock.jump(jump)
     for _ in range(10):
         passes(stepped, management, 2)
-    points = management.history.read("broker", "", "5m").at
+    points = history(management.broker, management.sampler, "broker", "", "5m").at
     assert len(points) == 20
     assert stepped.clock.now_ms() - points[-1] < 2000
     assert [after - before for before, after in pairwise(points)] == [2000] * 19
@@ -133,11 +134,11 @@ def test_the_number_of_histories_is_bounded_and_told(monkeypatch: pytest.MonkeyP
     assert management.sampler.latest.histories == 2
     send(stepped, b"x", "c")
     passes(stepped, management, 2)
-    assert management.history.read("queue", "c", "5m").at == []
+    assert history(management.broker, management.sampler, "queue", "c", "5m").at == []
     passes(stepped, management, sampling_module.QUIET)
     send(stepped, b"x", "c")
     passes(stepped, management, 2)  # the quiet ones give theirs up
-    assert management.history.read("queue", "c", "5m").depth[-1] == 3
+    assert history(management.broker, management.sampler, "queue", "c", "5m").depth[-1] == 3
     assert management.sampler.latest.histories == 2
     assert HISTORY_BYTES < 6000
 
@@ -194,7 +195,7 @@ def test_a_consumer_that_acknowledges_nothing_needs_attention() -> None:
     management = Management(stepped.broker)
     management.sampler.sample()
     passes(stepped, management, 31)
-    (found,) = management.overview._attention.read()[0]
+    (found,) = attention(management.broker, management.sampler)[0]
     assert (found.code, found.name, found.since_seconds) == ("consumers-idle", "q", 31)
     assert "has credit" in found.text or "messages" in found.text
 
@@ -236,7 +237,7 @@ def test_producers_that_are_held_need_attention_with_the_cause() -> None:
     stepped.advance(12)
     management = Management(stepped.broker)
     management.sampler.sample()
-    held = next(each for each in management.overview._attention.read()[0] if each.code == "producers-held")
+    held = next(each for each in attention(management.broker, management.sampler)[0] if each.code == "producers-held")
     assert (held.severity, held.since_seconds) == ("critical", 12)
     assert "store-limit" in held.text
 
@@ -249,7 +250,7 @@ def test_only_the_worst_are_told_and_the_others_counted() -> None:
     management = Management(stepped.broker)
     management.sampler.sample()
     passes(stepped, management, 20)
-    found, left_out = management.overview._attention.read()
+    found, left_out = attention(management.broker, management.sampler)
     assert (len(found), left_out) == (50, 550)
     assert found[0].name == "q111"
 
