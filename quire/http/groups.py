@@ -26,7 +26,7 @@ from quire.http.endpoint import (
     selected,
 )
 from quire.http.operations import Counted
-from quire.management.consumer_groups import GroupDeleted
+from quire.management.streams import GroupDeleted
 from quire.resources import Assignment, ConsumerGroupDetails, ConsumerGroupStatus, GroupLag, GroupMemberInfo
 from quire.security import Access
 from quire.units import LARGEST

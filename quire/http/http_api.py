@@ -111,7 +111,9 @@ class HttpApi:
 
     async def start(self) -> None:
         application = self._application = Application(self._service, self._context)
-        self._answers = application if self._context is None else ClusterRouter(application, self._service, self._context)
+        self._answers = (
+            application if self._context is None else ClusterRouter(application, self._service, self._context)
+        )
         services = application.services
         logs.watch(services.events)
         services.admin.queues.sampler.start()

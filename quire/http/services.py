@@ -18,10 +18,8 @@ from quire.http.console_launcher import ConsoleLauncher
 from quire.http.operations import Confirmations, Operations
 from quire.http.pull_door import PullMembers
 from quire.http.verification import StoreVerification
-from quire.management.consumer_groups import ConsumerGroupManagement
-from quire.management.queues import Management
-from quire.management.streams import StreamManagement
-from quire.management.topics import TopicManagement
+from quire.management.queues import Management, TopicManagement
+from quire.management.streams import ConsumerGroupManagement, StreamManagement
 from quire.resources import doc
 from quire.server.cluster.kept_pins import ClusterContext
 from quire.server.service import Service

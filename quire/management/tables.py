@@ -10,7 +10,7 @@ from quire.errors import InvalidArgument
 from quire.resources import Status, fields
 
 if TYPE_CHECKING:
-    from quire.management.sampling import Sampler
+    from quire.management.overview import Sampler
 
 
 STEP = 500  # how many entries one step looks at: a millisecond, about

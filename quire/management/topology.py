@@ -14,13 +14,13 @@ from quire.broker.routing.addresses import Scope, read_destination
 from quire.destination import Destination, DestinationKind, split_prefix
 from quire.errors import InvalidDestination, UnknownDestination
 from quire.management.blocked import Waits, cause_text
-from quire.management.sampling import name_of
+from quire.management.overview import name_of
 from quire.resources import Status, doc
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.core.subscription import Subscription
-    from quire.management.sampling import Sampler
+    from quire.management.overview import Sampler
 
 
 class Client(NamedTuple):

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -462,9 +462,7 @@ LONGEST_LIFE = 10 * 365 * 86_400  # the longest life of a token, in seconds
 LONGEST_TEXT = 200  # the longest text about a token, in characters
 
 T = TypeVar("T")
-
-Edit = Callable[[SavedState], tuple[SavedState, T]]
-"""Makes a state of another one, and an answer; it may raise an error of the user's."""
+P = ParamSpec("P")
 
 Changed = Callable[[T | QuireError], None]
 """What is called with the answer when the change is durable, or with why there is none."""
@@ -483,43 +481,29 @@ class AccountChanges:
 
     # Users.
 
-    def add_user(self, done: Changed[User], user: User) -> None:
-        def edit(state: SavedState) -> tuple[SavedState, User]:
-            if user.name in self._accounts.users:
-                raise UserExists(f"there already is a user {user.name!r}", user=user.name)
-            _check_room("users", state.users)
-            return replace(state, users={**state.users, user.name: user}), user
+    def add_user(self, state: SavedState, user: User) -> tuple[SavedState, User]:
+        if user.name in self._accounts.users:
+            raise UserExists(f"there already is a user {user.name!r}", user=user.name)
+        _check_room("users", state.users)
+        return replace(state, users={**state.users, user.name: user}), user
 
-        self._change(edit, done)
+    def change_user(self, state: SavedState, name: str, fields: Mapping[str, Any]) -> tuple[SavedState, User]:
+        user = replace(self._changeable(state, name), **fields)
+        return replace(state, users={**state.users, name: user}), user
 
-    def change_user(self, done: Changed[User], name: str, fields: Mapping[str, Any]) -> None:
-        def edit(state: SavedState) -> tuple[SavedState, User]:
-            user = replace(self._changeable(state, name), **fields)
-            return replace(state, users={**state.users, name: user}), user
-
-        self._change(edit, done)
-
-    def set_password(self, done: Changed[tuple[User, int]], name: str, password_hash: str) -> None:
+    def set_password(self, state: SavedState, name: str, password_hash: str) -> tuple[SavedState, tuple[User, int]]:
         """It ends what the console got with the old one; tokens that were made stay: how many is told."""
+        user = replace(self._changeable(state, name), password_hash=password_hash)
+        now, own = self._clock.now_ms(), [token for token in state.tokens.values() if token.owner == name]
+        left = [token for token in own if not token.has_ended(now, password_hash)]
+        return replace(state, users={**state.users, name: user}), (user, len(left))
 
-        def edit(state: SavedState) -> tuple[SavedState, tuple[User, int]]:
-            user = replace(self._changeable(state, name), password_hash=password_hash)
-            now, own = self._clock.now_ms(), [token for token in state.tokens.values() if token.owner == name]
-            left = [token for token in own if not token.has_ended(now, password_hash)]
-            return replace(state, users={**state.users, name: user}), (user, len(left))
-
-        self._change(edit, done)
-
-    def remove_user(self, done: Changed[User], name: str) -> None:
+    def remove_user(self, state: SavedState, name: str) -> tuple[SavedState, User]:
         """Remove a user, with its tokens. Rules stay: they may be for a user who comes again."""
-
-        def edit(state: SavedState) -> tuple[SavedState, User]:
-            user = self._changeable(state, name)
-            users = {key: each for key, each in state.users.items() if key != name}
-            tokens = {id: token for id, token in state.tokens.items() if token.owner != name}
-            return replace(state, users=users, tokens=tokens), user
-
-        self._change(edit, done)
+        user = self._changeable(state, name)
+        users = {key: each for key, each in state.users.items() if key != name}
+        tokens = {id: token for id, token in state.tokens.items() if token.owner != name}
+        return replace(state, users=users, tokens=tokens), user
 
     def _changeable(self, state: SavedState, name: str) -> User:
         user = self._accounts.users.get(name)
@@ -532,30 +516,21 @@ class AccountChanges:
 
     # Rules.
 
-    def add_rule(self, done: Changed[Rule], table: Mapping[str, Any]) -> None:
-        def edit(state: SavedState) -> tuple[SavedState, Rule]:
-            _check_room("rules", state.rules)
-            rule = _rule(table, f"r{state.next_rule}")
-            rules = {**state.rules, rule.id: rule}
-            return replace(state, rules=rules, next_rule=state.next_rule + 1), rule
+    def add_rule(self, state: SavedState, table: Mapping[str, Any]) -> tuple[SavedState, Rule]:
+        _check_room("rules", state.rules)
+        rule = _rule(table, f"r{state.next_rule}")
+        rules = {**state.rules, rule.id: rule}
+        return replace(state, rules=rules, next_rule=state.next_rule + 1), rule
 
-        self._change(edit, done)
+    def set_rule(self, state: SavedState, id: str, table: Mapping[str, Any]) -> tuple[SavedState, Rule]:
+        self._check_rule(state, id)
+        rule = _rule(table, id)
+        return replace(state, rules={**state.rules, id: rule}), rule
 
-    def set_rule(self, done: Changed[Rule], id: str, table: Mapping[str, Any]) -> None:
-        def edit(state: SavedState) -> tuple[SavedState, Rule]:
-            self._check_rule(state, id)
-            rule = _rule(table, id)
-            return replace(state, rules={**state.rules, id: rule}), rule
-
-        self._change(edit, done)
-
-    def remove_rule(self, done: Changed[Rule], id: str) -> None:
-        def edit(state: SavedState) -> tuple[SavedState, Rule]:
-            self._check_rule(state, id)
-            rules = {key: rule for key, rule in state.rules.items() if key != id}
-            return replace(state, rules=rules), state.rules[id]
-
-        self._change(edit, done)
+    def remove_rule(self, state: SavedState, id: str) -> tuple[SavedState, Rule]:
+        self._check_rule(state, id)
+        rules = {key: rule for key, rule in state.rules.items() if key != id}
+        return replace(state, rules=rules), state.rules[id]
 
     def _check_rule(self, state: SavedState, id: str) -> None:
         if id in state.rules:
@@ -568,55 +543,50 @@ class AccountChanges:
     # Tokens.
 
     def add_token(
-        self, done: Changed[tuple[Token, str]], owner: str, life: float, roles: Iterable[str] | None, text: str
-    ) -> None:
+        self, state: SavedState, owner: str, life: float, roles: Iterable[str] | None, text: str
+    ) -> tuple[SavedState, tuple[Token, str]]:
         """The answer has what its user shows, which is nowhere else."""
+        if owner not in self._accounts.users:
+            raise UnknownUser(f"there is no user {owner[:100]!r}", user=owner[:100])
+        if not 0 < life <= LONGEST_LIFE or len(text) > LONGEST_TEXT:
+            limits = f"a token lives up to {LONGEST_LIFE} s, and has a text of up to {LONGEST_TEXT} characters"
+            raise InvalidArgument(limits, argument="expires_in")
+        now = self._clock.now_ms()
+        tokens = {id: token for id, token in state.tokens.items() if not self._accounts.has_ended(token)}
+        _check_room("tokens", tokens)
+        chosen = None if roles is None else tuple(sorted(roles))
+        user = self._accounts.users[owner]
+        had = with_included(user.roles)
+        if other := set(chosen or ()) - had:
+            problem = f"{owner!r} has no role {min(other)[:60]!r}: a token of it may have {', '.join(sorted(had))}"
+            raise InvalidArgument(problem, argument="roles")
+        token, secret = make_token(
+            owner, now, now + round(life * 1000), chosen, text, token_id(text, user.password_hash)
+        )
+        return replace(state, tokens={**tokens, token.id: token}), (token, secret)
 
-        def edit(state: SavedState) -> tuple[SavedState, tuple[Token, str]]:
-            if owner not in self._accounts.users:
-                raise UnknownUser(f"there is no user {owner[:100]!r}", user=owner[:100])
-            if not 0 < life <= LONGEST_LIFE or len(text) > LONGEST_TEXT:
-                limits = f"a token lives up to {LONGEST_LIFE} s, and has a text of up to {LONGEST_TEXT} characters"
-                raise InvalidArgument(limits, argument="expires_in")
-            now = self._clock.now_ms()
-            tokens = {id: token for id, token in state.tokens.items() if not self._accounts.has_ended(token)}
-            _check_room("tokens", tokens)
-            chosen = None if roles is None else tuple(sorted(roles))
-            user = self._accounts.users[owner]
-            had = with_included(user.roles)
-            if other := set(chosen or ()) - had:
-                problem = f"{owner!r} has no role {min(other)[:60]!r}: a token of it may have {', '.join(sorted(had))}"
-                raise InvalidArgument(problem, argument="roles")
-            token, secret = make_token(
-                owner, now, now + round(life * 1000), chosen, text, token_id(text, user.password_hash)
-            )
-            return replace(state, tokens={**tokens, token.id: token}), (token, secret)
+    def revoke_token(self, state: SavedState, id: str) -> tuple[SavedState, Token]:
+        if id not in state.tokens:
+            raise UnknownToken(f"there is no token {id[:60]!r}", token=id[:60])
+        tokens = {key: token for key, token in state.tokens.items() if key != id}
+        return replace(state, tokens=tokens), state.tokens[id]
 
-        self._change(edit, done)
-
-    def revoke_token(self, done: Changed[Token], id: str) -> None:
-        def edit(state: SavedState) -> tuple[SavedState, Token]:
-            if id not in state.tokens:
-                raise UnknownToken(f"there is no token {id[:60]!r}", token=id[:60])
-            tokens = {key: token for key, token in state.tokens.items() if key != id}
-            return replace(state, tokens=tokens), state.tokens[id]
-
-        self._change(edit, done)
-
-    # Inside.
-
-    def _change(self, edit: Edit[T], done: Changed[T]) -> None:
+    def make(
+        self, done: Changed[T], edit: Callable[Concatenate[SavedState, P], tuple[SavedState, T]], *arguments: P.args,
+        **named: P.kwargs,
+    ) -> None:  # fmt: skip
+        """Make a change with one of the methods above, which makes a state of another one, and an answer."""
         if len(self._waiting) >= MOST_WAITING:
             done(BrokerBusy("too many changes of users, rules and tokens wait: try again later"))
             return
-        self._waiting.append(lambda: self._begin(edit, done))
+        self._waiting.append(lambda: self._begin(lambda state: edit(state, *arguments, **named), done))
         self._next()
 
     def _next(self) -> None:
         if self._waiting and not self._is_writing:
             self._waiting.popleft()()
 
-    def _begin(self, edit: Edit[T], done: Changed[T]) -> None:
+    def _begin(self, edit: Callable[[SavedState], tuple[SavedState, T]], done: Changed[T]) -> None:
         try:
             state, answer = edit(self._accounts.state)
         except QuireError as error:

@@ -11,8 +11,7 @@ from quire.broker.topics.durable import Progress
 from quire.errors import QuireError, StoreFull
 from quire.management.messages import ALL, MessageTransfer
 from quire.management.messages import browse as browse_page
-from quire.management.queues import Management
-from quire.management.topics import TopicManagement
+from quire.management.queues import Management, TopicManagement
 from quire.message import Message
 from quire.store.base import Link, Page
 from quire.store.memory import MemoryStore

@@ -12,8 +12,7 @@ from quire.errors import (
     UnknownSubscription,
 )
 from quire.management.messages import ALL, Choice, MessageTransfer, browse
-from quire.management.queues import Management, delete_topic
-from quire.management.topics import TopicManagement
+from quire.management.queues import Management, TopicManagement, delete_topic
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import settings
 from tests.unit.management.managed import only, send, total

@@ -4,11 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from quire.management import sampling as sampling_module
-from quire.management.consumer_groups import ConsumerGroupManagement
-from quire.management.overview import attention, history
+from quire.management import overview as overview_module
+from quire.management.overview import HISTORY_BYTES, INTERVAL, SHARE, SPANS, attention, history
 from quire.management.queues import Management, delete_queue
-from quire.management.sampling import HISTORY_BYTES, INTERVAL, SHARE, SPANS
+from quire.management.streams import ConsumerGroupManagement
 from quire.management.tables import Selection, Wanted
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, drain, filled, settings
@@ -124,7 +123,7 @@ def test_a_history_goes_on_when_the_clock_is_set(jump: float) -> None:
 
 
 def test_the_number_of_histories_is_bounded_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling_module, "MOST_HISTORIES", 2)
+    monkeypatch.setattr(overview_module, "MOST_HISTORIES", 2)
     stepped = SteppedBroker(settings())
     management = Management(stepped.broker)
     management.sampler.sample()
@@ -135,7 +134,7 @@ def test_the_number_of_histories_is_bounded_and_told(monkeypatch: pytest.MonkeyP
     send(stepped, b"x", "c")
     passes(stepped, management, 2)
     assert history(management.broker, management.sampler, "queue", "c", "5m").at == []
-    passes(stepped, management, sampling_module.QUIET)
+    passes(stepped, management, overview_module.QUIET)
     send(stepped, b"x", "c")
     passes(stepped, management, 2)  # the quiet ones give theirs up
     assert history(management.broker, management.sampler, "queue", "c", "5m").depth[-1] == 3
@@ -148,20 +147,20 @@ def test_the_sampler_works_in_steps_and_rests_longer_after_more_work(monkeypatch
     for number in range(100):
         stepped.queue(f"q{number}")
     management = Management(stepped.broker)
-    monkeypatch.setattr(sampling_module, "BUDGET", -1.0)  # every step is over at once
+    monkeypatch.setattr(overview_module, "BUDGET", -1.0)  # every step is over at once
     steps: list[bool] = []
-    step = sampling_module.SamplePass.step
+    step = overview_module.SamplePass.step
 
-    def slow(self: sampling_module.SamplePass) -> bool:
+    def slow(self: overview_module.SamplePass) -> bool:
         stepped.clock.advance(0.1)
         steps.append(True)
         return step(self)
 
-    monkeypatch.setattr(sampling_module.SamplePass, "step", slow)
+    monkeypatch.setattr(overview_module.SamplePass, "step", slow)
     management.sampler.start()
     stepped.run()
     taken = len(steps)
-    assert taken >= 100 // sampling_module.BETWEEN
+    assert taken >= 100 // overview_module.BETWEEN
     assert management.sampler.latest.at_ms > 0
     stepped.advance(INTERVAL)
     stepped.run()

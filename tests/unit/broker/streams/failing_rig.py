@@ -8,9 +8,8 @@ from typing import Any
 from quire.broker.streams.partition import Start
 from quire.errors import QuireError, StoreError
 from quire.http.pull_door import PollRequest, PullMembers, handle_of
-from quire.management.consumer_groups import ConsumerGroupManagement
 from quire.management.queues import Management
-from quire.management.streams import StreamManagement
+from quire.management.streams import ConsumerGroupManagement, StreamManagement
 from quire.sessions.base import ACCEPTED, Settlement, SettlementKind
 from quire.sessions.settling import Outcome
 from quire.store.base import Store
