@@ -91,7 +91,6 @@ class ShardRequest:
             await self._write(h11.Data(data=piece))
 
     async def finish(self) -> None:
-        """The body is whole: read the head of the answer."""
         await self._write(h11.EndOfMessage())
         event = await self._read()
         while isinstance(event, h11.InformationalResponse):
@@ -157,7 +156,6 @@ def signed(context: ClusterContext, clock: Clock, access: Access, shard: int, re
 
 
 def relayed_access(context: ClusterContext, clock: Clock, security: Security, request: Request, target: str) -> Access:
-    """What the caller of a request may do that another process passes on."""
     text, _, signature = request.headers[HEADER].partition(".")
     if not hmac.compare_digest(signature.encode(), _signature(context.secret, text).encode()):
         raise NotAuthenticated("the request is not from a process of this cluster")
@@ -205,7 +203,6 @@ class ShardCalls:
         self, shard: int, method: str, target: str, access: Access, memory: RequestMemory, body: bytes = b"",
         *, part: bool = False,
     ) -> Reply:  # fmt: skip
-        """Make one call, and hold its whole answer."""
         headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
         headers += [(PART, "1")] * part
         try:
@@ -413,7 +410,7 @@ class ListJoin:
         self._query = query
 
     def join(self, parts: dict[int, PartPage]) -> dict[str, Any]:
-        """The page of all, from those of the shards: each has the first ``offset + limit`` entries of its list."""
+        """Each shard gave the first ``offset + limit`` entries of its list."""
         rows = self._rows(parts)
         first, limit = self._query.offset, self._query.limit
         page = list(islice(rows, first, first + limit))
@@ -454,7 +451,7 @@ STEP = 500  # so many lines are taken at once: a millisecond, about
 
 
 class JoinedMetrics:
-    """Joins texts in the format of Prometheus: a family is written once, with the samples of all shards."""
+    """A family is written once, with the samples of all shards."""
 
     def __init__(self) -> None:
         self._families: dict[bytes, list[bytes]] = {}  # by the lines of their heads
@@ -497,7 +494,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class ClusterRouter:
-    """The ASGI application of a process of a cluster, in front of that of its own broker."""
+    """Stands in front of the application of the process's own broker."""
 
     def __init__(self, application: Application, service: Service, context: ClusterContext) -> None:
         self._application = application

@@ -34,8 +34,6 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 class ConsoleLauncher:
-    """The console of one broker; ``module`` is what is run."""
-
     def __init__(self, settings: Settings, module: str = "quire.console") -> None:
         self._settings = settings
         self._module = module
@@ -66,7 +64,6 @@ class ConsoleLauncher:
             process.stdin.close()
 
     def url(self, host: str) -> str:
-        """Where the console is, for one who reached the broker under a host name."""
         if not self._settings.console.enabled:
             raise IllegalState("the console is switched off: set console.enabled")
         if self._keeping is None:
@@ -153,7 +150,6 @@ class ConsoleLauncher:
             self._tell(f"it ended with status {status}")
 
     def _tell(self, reason: str) -> None:
-        """Log why there is none, once for each reason."""
         if reason != self._told:
             self._told = reason
             event("console.down", f"there is no console, the broker starts it again: {reason}", logging.WARNING)

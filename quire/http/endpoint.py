@@ -162,7 +162,6 @@ class Call:
 
     @property
     def user(self) -> str:
-        """Who asks; empty as long as there are no users."""
         return self.access.principal.name
 
     @property
@@ -210,7 +209,6 @@ class Call:
             raise IllegalState(text, destination=str(destination))
 
     async def changed(self, event_name: str, text: str, answer: T, **data: Any) -> T:
-        """Log a change, and give its answer when it is durable."""
         self.audit(event_name, text, **data)
         await self.durable()
         return answer
@@ -225,7 +223,7 @@ class Call:
     async def total(
         self, event_name: str, text: str, steps: Iterable[int], *, rate: float | None = None, **data: Any
     ) -> int:
-        """Do step after step, each durable before the next; with a rate until the caller leaves. It logs the result."""
+        """Do step after step, each durable before the next; with a rate until the caller leaves."""
         total, is_whole, began = 0, False, self.service.clock.monotonic()
         operation = self.operation or self.services.operations.begin(event_name, self.target, self.by, self.user)
         operation.progress(0, getattr(steps, "expected", None))
@@ -260,13 +258,11 @@ class Call:
             self.services.operations.end(operation, error)
 
     async def removed(self, event_name: str, text: str, steps: Iterable[int], **data: Any) -> Removed:
-        """Remove something step by step, as ``total`` does it."""
         return Removed(await self.total(event_name, text, steps, **data))
 
     async def transferred(
         self, event_name: str, text: str, answer: Callable[[int, str | None], T], transfer: MessageTransfer, **data: Any
     ) -> T:
-        """Do something with many messages step by step, as ``total`` does it; the answer says where to go on."""
         return answer(await self.total(event_name, text, transfer, **data), transfer.next)
 
     async def _wait(self, until: float, operation: Operation) -> None:
@@ -299,8 +295,6 @@ def _names(request: Request) -> dict[str, str]:
 
 
 class Endpoint(NamedTuple):
-    """A row of the API."""
-
     method: str  # GET, POST, PUT or DELETE
     path: str  # below ``/api/v1``; ``{name}`` stands for the name of a destination, percent-encoded
     right: Right  # what the caller must be allowed to do

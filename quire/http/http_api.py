@@ -32,8 +32,6 @@ from quire.settings import Settings
 
 
 def standby_application(service: Service) -> Starlette:
-    """The ASGI application of a service that waits for its store."""
-
     def health() -> Health:
         return Health("stopping" if service.is_stopping else "standby")
 
@@ -111,9 +109,8 @@ class HttpApi:
 
     async def start(self) -> None:
         application = self._application = Application(self._service, self._context)
-        self._answers = (
-            application if self._context is None else ClusterRouter(application, self._service, self._context)
-        )
+        context = self._context
+        self._answers = application if context is None else ClusterRouter(application, self._service, context)
         services = application.services
         logs.watch(services.events)
         services.admin.queues.sampler.start()
@@ -128,7 +125,6 @@ class HttpApi:
         return self._application.upgrade(request, transport, accepted)
 
     def reload(self, settings: Settings) -> None:
-        """The settings were read again: the bulk server and the console have certificates too."""
         if self._application is not None:
             self._application.services.bulk.reload(settings)
             self._application.services.console.reload(settings)

@@ -161,7 +161,6 @@ class HttpConnection(H11Protocol):
         self._refuse(RequestTimeout(f"{self._stage.value} did not come within {seconds:g} s", seconds=seconds))
 
     def _refuse(self, error: QuireError) -> None:
-        """Say what is wrong, unless an answer has begun, and close."""
         if self._has_begun and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -178,7 +177,6 @@ class HttpConnection(H11Protocol):
 
 
 def refusal(error: QuireError) -> bytes:
-    """What a connection is told that is refused before it has asked for anything."""
     return _written(h11.Connection(h11.SERVER), error)
 
 

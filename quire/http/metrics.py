@@ -179,8 +179,6 @@ class KindMetrics:
 
 
 class Totals:
-    """What is counted over all queues and over all consumer groups, whether they have metrics of their own or not."""
-
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._blocked: Counter[str] = Counter()
@@ -348,7 +346,6 @@ class BrokerMetrics:
         yield from written([Family("quire_metrics_omitted", "gauge", text, lambda _: samples)], [None])
 
     def count(self, kind: str) -> int:
-        """How many things of a kind there are."""
         broker = self._services.service.broker
         return len(broker.groups.all() if kind == "group" else self._destinations(kind)[0])
 
@@ -361,7 +358,6 @@ class BrokerMetrics:
         return (status(known[name]) for name in chosen if name in known)
 
     def _destinations(self, kind: str) -> tuple[Mapping[str, Any], Callable[[Any], Status]]:
-        """The destinations of a kind, and what reads the status of one."""
         known, admin = self._services.service.broker.destinations, self._services.admin
         kinds: dict[str, tuple[Mapping[str, Any], Callable[[Any], Status]]] = {
             "queue": (known.queues, admin.queues.status), "topic": (known.topics, admin.topics.status),

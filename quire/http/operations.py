@@ -24,8 +24,6 @@ from quire.resources import OperationStatus, doc
 
 
 class Measured:
-    """A coroutine that is driven step by step, and each step is measured."""
-
     def __init__(self, coroutine: Coroutine[Any, Any, None], meter: TurnMeter, what: str) -> None:
         self._coroutine = coroutine
         self._meter = meter

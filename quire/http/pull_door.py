@@ -310,7 +310,6 @@ class PullMembers:
         self._members: dict[tuple[str, str, str], PullMember] = {}
 
     def poll(self, stream: str, group: str, request: PollRequest, guard: Guard) -> PullRequest:
-        """Ask for messages. The member joins the group; both are made if need be."""
         name = secrets.token_hex(8) if request.member is None else _checked(request.member)
         opened = self._open(stream, group, request)
         opened.check_owner(name, guard.access.principal.name)
@@ -329,7 +328,7 @@ class PullMembers:
     def settle(
         self, stream: str, group: str, member: str, handles: Sequence[str], how: Settlement, guard: Guard
     ) -> Outcomes:
-        """Settle messages of a member; what became of each is known when the open commit is done."""
+        """What became of each is known when the open commit is done."""
         read = read_handles(handles)
         of = self._broker.groups.existing(stream, group)
         here = self._present(of, member, read, guard)

@@ -75,7 +75,7 @@ class ClusterDoor:
         return await asyncio.to_thread(self._directory.read)
 
     async def move(self, shard: int, broker: str) -> None:
-        """Have a shard run at a broker from now on; an empty name: at any."""
+        """An empty name: at any broker."""
         if not 0 <= shard < self.context.map.shards:
             raise InvalidArgument(f"the cluster has the shards 0 to {self.context.map.shards - 1}", argument="shard")
         if broker and broker not in (await self.view()).brokers:
@@ -125,8 +125,6 @@ class ClusterDoor:
 
 
 class Admin:
-    """What operators look at and change, by noun."""
-
     def __init__(self, broker: Broker) -> None:
         self.queues = Management(broker)
         self.topics = TopicManagement(self.queues)

@@ -191,7 +191,6 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 
 def producers(call: Call) -> Table[str]:
-    """The ids of the producers that number their sends."""
     known = call.broker.producers
     return Table(known.ids, str, {"last_sent": known.last_sent}, {}, is_ordered=True)
 

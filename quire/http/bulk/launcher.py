@@ -22,8 +22,6 @@ STOP_LIMIT = 5.0  # how long its end may take; then it is killed
 
 
 class BulkProcess:
-    """One process, as the broker sees it: it runs, or it does not run yet, or not any more."""
-
     def __init__(self, wanted: str, reply: Callable[[Question], Reply]) -> None:
         self.address = ""  # where it listens, or did before it ended
         self._wanted = wanted
@@ -95,8 +93,6 @@ class BulkProcess:
 
 
 class Launcher:
-    """The bulk server of one broker: some processes, each of which can answer everything."""
-
     def __init__(self, store: str, settings: Settings) -> None:
         self.readers = Readers()
         self._store = store

@@ -130,7 +130,6 @@ class Rights:
         self._known: dict[tuple[str, str], bool] = {}
 
     def reader_of(self, token: str) -> str:
-        """The reader that a token was given to; ``UnknownReader`` if the broker did not give it out."""
         number, _, _ = token.partition(".")
         if not hmac.compare_digest(signed(self._secret, number).encode(), token.encode()):
             raise UnknownReader
