@@ -57,14 +57,6 @@ class TransferRights(Protocol):
         """Refuse to bring messages of a queue to a destination header's target, and to where that passes them on."""
 
 
-class _Unrestricted:
-    def check_transfer(self, source: Destination, target: str, *, returns: bool = False) -> None:
-        """The broker itself may do everything."""
-
-
-UNRESTRICTED: TransferRights = _Unrestricted()
-
-
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which messages of a queue are meant; all of them if nothing is said."""
@@ -88,7 +80,14 @@ class Places:
     """
 
     def __init__(
-        self, broker: "Broker", source: "Queue", rights: TransferRights, to: str | None, *, redrives: bool, counts: bool
+        self,
+        broker: "Broker",
+        source: "Queue",
+        rights: TransferRights | None,
+        to: str | None,
+        *,
+        redrives: bool,
+        counts: bool,
     ) -> None:
         self.kept = 0
         self._broker = broker
@@ -103,7 +102,7 @@ class Places:
     def begin_step(self) -> None:
         self._known.clear()
         self._refused.clear()
-        if self._to is not None:
+        if self._to is not None and self._rights is not None:
             self._rights.check_transfer(self._source.destination, self._to)
 
     def of(self, message: Message) -> Placed | None:
@@ -121,7 +120,7 @@ class Places:
 
     def _find(self, text: str) -> Target | None:
         try:
-            if self._to is None:
+            if self._to is None and self._rights is not None:
                 self._rights.check_transfer(self._source.destination, text, returns=True)
             if self._counts:  # counting creates no destination
                 return self._source

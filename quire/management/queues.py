@@ -34,7 +34,6 @@ from quire.management.messages import (
     MAX_PAGE,
     STEP,
     STEP_BYTES,
-    UNRESTRICTED,
     Choice,
     Draft,
     MessageTransfer,
@@ -257,21 +256,21 @@ class Management:
         return MessageTransfer(self.broker, self._existing(name), choice, counts=counts)
 
     def move(
-        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights = UNRESTRICTED, *, counts: bool = False
+        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights | None = None, *, counts: bool = False
     ) -> MessageTransfer:
         """Move messages that are not in flight, oldest first, in steps; ``to`` is a queue's name or ``topic://NAME``."""
         source, places = self._places(name, _elsewhere(name, to), rights)
         return MessageTransfer(self.broker, source, choice, None if counts else places, counts=counts)
 
     def copy(
-        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights = UNRESTRICTED, *, counts: bool = False
+        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights | None = None, *, counts: bool = False
     ) -> MessageTransfer:
         """As ``move``, but the messages stay in their queue as well; those in flight are copied too."""
         source, places = self._places(name, _elsewhere(name, to), rights)
         return MessageTransfer(self.broker, source, choice, None if counts else places, copies=True, counts=counts)
 
     def redrive(
-        self, name: str, choice: Choice = ALL, to: str | None = None, rights: TransferRights = UNRESTRICTED, *,
+        self, name: str, choice: Choice = ALL, to: str | None = None, rights: TransferRights | None = None, *,
         counts: bool = False,
     ) -> MessageTransfer:  # fmt: skip
         """Send dead letters back where they came from, or elsewhere, oldest first, in steps. Other messages stay."""
@@ -280,8 +279,9 @@ class Management:
         return MessageTransfer(self.broker, source, choice, places, counts=counts)
 
     def _places(
-        self, name: str, to: Destination | None, rights: TransferRights, *, redrives: bool = False, counts: bool = False
-    ) -> tuple[Queue, Places]:
+        self, name: str, to: Destination | None, rights: TransferRights | None, *, redrives: bool = False,
+        counts: bool = False,
+    ) -> tuple[Queue, Places]:  # fmt: skip
         source, text = self._existing(name), None if to is None else f"/{to.kind}/{to.name}"
         return source, Places(self.broker, source, rights, text, redrives=redrives, counts=counts)
 

@@ -13,11 +13,6 @@ from tests.unit.broker.harness import DamagedStore, consumer, filled, numbers
 from tests.unit.management.managed import KINDS, browse, browsed, mixed, send, total
 
 
-def test_browse_goes_from_page_to_page() -> None:
-    stepped = filled(20)
-    assert browsed(stepped) == numbers(*range(20))
-
-
 def test_browse_says_of_each_message_what_there_is() -> None:
     stepped = SteppedBroker()
     draft = Draft(b"\xff", {"colour": "a:b"}, 7, stepped.clock.now_ms() + 60_000)

@@ -18,18 +18,6 @@ def grouped(*names: str) -> SteppedBroker:
     return stepped
 
 
-def test_groups_are_told_with_their_consumers_and_what_waits() -> None:
-    stepped = grouped("a", "b", "a")
-    consumer(stepped, prefetchSize="1")
-    consumer(stepped)
-    page = Management(stepped.broker).groups("q")
-    assert page.groups == [
-        GroupStatus("a", "client-1", "0", 1, 1, False),
-        GroupStatus("b", "client-2", "0", 1, 0, False),
-    ]
-    assert page.next is None
-
-
 def test_nobody_has_a_group_of_a_queue_that_nobody_consumes() -> None:
     stepped = grouped("a")
     assert Management(stepped.broker).groups("q").groups == []

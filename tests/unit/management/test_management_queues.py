@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from quire.errors import DestinationExists, DestinationInUse, InvalidDestination
+from quire.errors import DestinationInUse
 from quire.management.messages import Draft
 from quire.management.queues import Management, delete_queue
 from quire.testing.stepped import SteppedBroker
@@ -11,18 +11,6 @@ from tests.unit.broker.harness import consumer, filled
 from tests.unit.management.managed import KINDS, browsed, mixed, only, send, total
 
 # Create, pause, delete.
-
-
-def test_create_makes_a_queue_once() -> None:
-    stepped = SteppedBroker()
-    management = Management(stepped.broker)
-    assert management.create("a/b").depth == 0
-    with pytest.raises(DestinationExists):
-        management.create("a/b")
-    with pytest.raises(InvalidDestination):
-        management.create("a\nb")
-    stepped.run()
-    assert list(stepped.reopen().broker.queues) == ["a/b"]
 
 
 def test_pause_stops_deliveries_also_over_a_restart() -> None:
@@ -59,14 +47,6 @@ def test_paused_empty_queue_is_not_blocked() -> None:
     management = Management(stepped.broker)
     management.create("q")
     assert management.pause("q").blocked is None
-
-
-def test_delete_is_refused_while_there_are_consumers() -> None:
-    stepped = filled(3)
-    consumer(stepped)
-    with pytest.raises(DestinationInUse):
-        total(stepped, delete_queue(stepped.broker, "q"))
-    assert stepped.queue("q").depth == 3
 
 
 def test_delete_is_refused_when_a_consumer_comes_meanwhile() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.errors import BrokerStopping, InvalidHeader, LimitExceeded, ProducerHeld, QuireError
+from quire.errors import BrokerStopping, InvalidHeader, LimitExceeded, ProducerHeld
 from quire.management.messages import STEP, Draft
 from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
@@ -29,18 +29,6 @@ def test_many_are_sent_in_steps_with_an_id_each() -> None:
         ids += step
     assert len(set(ids)) == 2500
     assert stepped.queue("q").depth == 2500
-
-
-def test_confirmation_comes_when_the_message_is_durable() -> None:
-    stepped = SteppedBroker()
-    management = Management(stepped.broker)
-    told: list[QuireError | None] = []
-    list(management.send("q", Draft(b"x", {})))
-    management.confirm(told.append)
-    stepped.turn()
-    assert told == []
-    stepped.commit()
-    assert told == [None]
 
 
 def test_send_that_finds_no_room_is_refused() -> None:

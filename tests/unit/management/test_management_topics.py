@@ -4,12 +4,9 @@ import pytest
 
 from quire.destination import DestinationKind
 from quire.errors import (
-    DestinationExists,
     DestinationInUse,
     InvalidHeader,
     StoreFull,
-    UnknownDestination,
-    UnknownSubscription,
 )
 from quire.management.messages import ALL, Choice, MessageTransfer, browse
 from quire.management.queues import Management, TopicManagement, delete_topic
@@ -124,22 +121,6 @@ def test_delete_is_refused_while_somebody_consumes() -> None:
     stepped.run()
     assert (stepped.broker.destinations.topics, list(stepped.broker.durables)) == ({}, [])
     assert stepped.store.marks("sub/") == []
-
-
-def test_names_that_are_not_there_are_errors() -> None:
-    stepped = published(0, "d")
-    management = topics(stepped)
-    with pytest.raises(UnknownDestination):
-        management.topic("none")
-    with pytest.raises(UnknownDestination):
-        list(delete_topic(stepped.broker, "none"))
-    for client_id, name in (("c", "none"), ("none", "d")):
-        with pytest.raises(UnknownSubscription):
-            management.durable(client_id, name)
-    with pytest.raises(DestinationExists):
-        management.create("t")
-    with pytest.raises(DestinationExists):
-        management.create_durable("c", "d", "other")
 
 
 @pytest.mark.parametrize("client_id", ["", "c" * 201])
