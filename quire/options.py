@@ -31,16 +31,12 @@ def _literal(value: str | float) -> str:
 
 
 class Kind(NamedTuple):
-    """What a value may be."""
-
     allowed: str  # what may be written, for people
     parse: Callable[[object], Any]  # reads a value from a file, a variable, a flag or a URL; raises ValueError
     write: Callable[[Any], str] = _literal  # writes a value as TOML
 
 
 class Option(NamedTuple):
-    """One option."""
-
     attribute: str  # the field
     name: str  # as Spark and URLs write it: ``maxBytes`` for ``max_bytes``, unless the field says otherwise
     default: Any
@@ -50,12 +46,11 @@ class Option(NamedTuple):
 
 
 def option(default: Any, text: str = "", *, name: str = "", uses: tuple[Any, ...] = (), is_secret: bool = False) -> Any:
-    """A field that describes an option."""
     return field(default=default, repr=not is_secret, metadata={"text": text, "name": name, "uses": uses})
 
 
 def options_of(described: Any) -> Iterator[Option]:
-    """The options that a dataclass describes, in their order; those of a nested one have dotted names."""
+    """In their order; those of a nested one have dotted names."""
     for part in fields(described):
         about = part.metadata
         name = about.get("name") or camel_case(part.name)
@@ -67,7 +62,6 @@ def options_of(described: Any) -> Iterator[Option]:
 
 
 def made(described: type[T], values: Mapping[str, Any]) -> T:
-    """An object of the values of its options, by attribute."""
     own = {name: value for name, value in values.items() if "." not in name}
     parts: tuple[Any, ...] = fields(described)  # type: ignore[arg-type]
     nested: dict[str, Any] = {part.name: part.type for part in parts if is_dataclass(part.type)}
@@ -78,7 +72,6 @@ def made(described: type[T], values: Mapping[str, Any]) -> T:
 
 
 def camel_case(name: str) -> str:
-    """``maxBytes`` for ``max_bytes``."""
     first, *rest = name.split("_")
     return first + "".join([word.capitalize() for word in rest])
 
@@ -89,7 +82,6 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def kind_of(annotation: Any) -> Kind:
-    """What an annotation allows."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if origin in (Union, types.UnionType):  # with None, which is never written
         return kind_of(parts[0])
@@ -123,7 +115,6 @@ def _choice(*words: str) -> Kind:
 
 
 def text_of(value: object) -> str:
-    """A value that is a text."""
     if not isinstance(value, str):
         raise ValueError(value)
     return value
@@ -173,8 +164,6 @@ def duration(minimum: float) -> Kind:
 
 
 def unless_none(kind: Kind) -> Kind:
-    """What a kind allows, or -1 for none."""
-
     def parse(value: object) -> Any:
         none = not isinstance(value, bool) and value in (-1, "-1")
         return -1.0 if none else kind.parse(value)

@@ -28,8 +28,6 @@ _TIMES = {
 
 
 class At(Flag):
-    """Where a field is shown."""
-
     LIST = auto()  # a column of the console's list
     MORE = auto()  # a column that a user of the console may add
     LINE = auto()  # a column of the command line
@@ -46,8 +44,6 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Metric(NamedTuple):
-    """The metric that a field is."""
-
     name: str  # its name
     kind: Literal["counter", "gauge"]  # what Prometheus calls it
     labels: dict[str, str]  # labels beside those that say what it is about
@@ -55,8 +51,6 @@ class Metric(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a field's row says beside its meaning."""
-
     label: str = ""  # what tables call it; empty for its name in words
     at: At = FACT
     sort: str | bool = False  # whether the broker sorts lists by it; the word for it, if that is not its name
@@ -68,8 +62,6 @@ class Shown(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of a resource."""
-
     name: str
     text: str  # what it means
     label: str
@@ -114,7 +106,6 @@ def join_of(name: str) -> Join:
 
 @cache
 def fields(kind: type[Status]) -> dict[str, Field]:
-    """The fields of a resource, by name."""
     found = {}
     for field in msgspec.structs.fields(kind):
         notes = [note for note in getattr(field.type, "__metadata__", ()) if isinstance(note, msgspec.Meta)]
@@ -132,12 +123,10 @@ def fields(kind: type[Status]) -> dict[str, Field]:
 
 
 def shown_at(kind: type[Status], place: At) -> list[Field]:
-    """The fields that are shown at a place, in their order."""
     return [field for field in fields(kind).values() if place in field.shown.at]
 
 
 def _types(annotated: Any) -> list[Any]:
-    """The types that a field may have."""
     if get_origin(annotated) is Annotated:
         annotated = get_args(annotated)[0]
     return list(get_args(annotated)) if isinstance(annotated, UnionType) else [annotated]

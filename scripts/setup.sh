@@ -75,12 +75,17 @@ bootstrap_pip() { # bootstrap_pip PYTHON: the pip beside it, a wheel the system 
     [ -n "$wheel" ]
 }
 
+install() { # install ARGUMENT...: what pip installs into the environment
+    PIP_DISABLE_PIP_VERSION_CHECK=1 "$environment/bin/python" -m pip install --quiet "$@" ||
+        fail "pip could not install the dependencies; its messages above say why. Is the network there?"
+}
+
 kind=${1:-run}
 environment=${2:-.venv}
 python=${3:-}
 case "$kind" in
-    run) what='.[console,bulk]' stamps="run dev" ;;
-    dev) what='.[dev]' stamps=dev ;;
+    run) files=(--requirement requirements/run.txt) stamps="run dev" ;;
+    dev) files=(--requirement requirements/run.txt --requirement requirements/dev.txt) stamps=dev ;;
     *) fail "say 'run' or 'dev', not '$kind'" ;;
 esac
 if [ -n "$python" ] && ! has "$python" "sys.version_info >= (3, 11)"; then
@@ -88,7 +93,7 @@ if [ -n "$python" ] && ! has "$python" "sys.version_info >= (3, 11)"; then
 fi
 
 # An environment does not survive being copied or moved, so its place is part of the stamp.
-state=$( (pwd && cat pyproject.toml constraints.txt) | cksum)
+state=$( (pwd && cat pyproject.toml requirements/*.txt) | cksum)
 made=$(origin "$environment/bin/python") || made=""
 if [ -n "$python" ] && [ "$made" != "$(origin "$python")" ]; then
     made=""
@@ -105,9 +110,10 @@ if [ -z "$made" ] || ! grep -qsF "$PWD/$environment/bin" "$environment/bin/pip";
     make_environment "$python"
 fi
 echo "Installing Quire and its dependencies into $environment"
-# The variables, not --constraint: they hold for what builds the package as well. An old pip would build pyspark in a way that
-# it warns of; a new one knows no other way.
-PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_USE_PEP517=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    "$environment/bin/python" -m pip install --quiet --editable "$what" ||
-    fail "pip could not install the dependencies; its messages above say why. Is the network there?"
+# A file that is not as it was when its hash was noted is refused: an index, or a mirror of it, may have been changed. What builds
+# packages comes first, since pip could not check what it fetches for a build by itself.
+install --no-deps --require-hashes --requirement requirements/build.txt
+install --no-deps --require-hashes --no-build-isolation "${files[@]}"
+install --no-deps --no-build-isolation --editable .
+found=$("$environment/bin/python" -m pip check) || fail "requirements/*.txt lack something: $found"
 printf '%s\n' "$state" >"$environment/stamp-$kind"

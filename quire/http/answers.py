@@ -28,7 +28,6 @@ class Answer(Response):
     """An answer that is sent as fast as its client reads it: its request is done when all of it is read."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         for start in range(0, len(self.body), PIECE):
             piece = bytes(self.body[start : start + PIECE])
@@ -37,7 +36,6 @@ class Answer(Response):
 
 
 def json_answer(content: object, status: int = 200) -> Answer:
-    """What was asked for."""
     return Answer(msgspec.json.encode(content), status, media_type=JSON)
 
 
@@ -85,7 +83,6 @@ async def failed(request: Request, error: Exception) -> Response:
 
 
 async def not_found(request: Request, error: Exception) -> Response:
-    """Answer that there is no such path, or not with this method."""
     assert isinstance(error, HTTPException)
     text = f"there is no {request.method} {request.url.path}"
     return error_answer(InvalidArgument(text, path=request.url.path), error.status_code)
@@ -96,7 +93,6 @@ LONGEST = 16 * 1024  # the longest header that is read, in characters
 
 
 async def access_of(request: Request, security: Security) -> Access:
-    """What the caller may do; an error if it is not known who it is."""
     if (known := request.scope.get("access")) is not None:  # another process of the cluster has found it out
         assert isinstance(known, Access)
         return known
@@ -114,7 +110,6 @@ async def access_of(request: Request, security: Security) -> Access:
 
 
 def origin_of(request: Request) -> Origin:
-    """Where a request comes from."""
     client = request.client
     if client is None:
         return Origin("http", "unknown")
@@ -122,7 +117,6 @@ def origin_of(request: Request) -> Origin:
 
 
 def read_credentials(header: str) -> Credentials:
-    """What the header ``Authorization`` shows."""
     scheme, _, value = header.partition(" ")
     value = value.strip()
     if not header:

@@ -40,13 +40,11 @@ STATUS_BYTES = 1000  # what the status of a destination takes while metrics are 
 
 @cache
 def encoded_document() -> bytes:
-    """The document of the API, which takes a while to be made."""
+    """It is made once: that takes a while."""
     return msgspec.json.encode(document(ENDPOINTS))
 
 
 class Application:
-    """The ASGI application of one broker."""
-
     def __init__(self, service: Service, context: ClusterContext | None = None) -> None:
         self._service = service
         self.services = Services(service, context)
@@ -98,7 +96,6 @@ class Application:
         return web_socket
 
     def stop(self) -> None:
-        """The broker goes down: requests that wait for messages are told."""
         self.services.pull.stop()
 
     async def _answer(self, row: Endpoint, request: Request) -> Response:

@@ -1,7 +1,7 @@
 """The API's broker: is it well, what does it use; its last hours, settings, policies, log and store."""
 
 import asyncio
-from functools import partial
+from functools import cache, partial
 from typing import Annotated, Any
 
 import msgspec
@@ -17,13 +17,13 @@ from quire.http.endpoint import FREE, MONITOR, OPERATE, USER, Call, Endpoint, Fi
 from quire.http.services import LoggedEvent
 from quire.http.verification import Verification
 from quire.management.blocked import held_producers
-from quire.management.overview import DiskSpace, HistoryPoints, Overview, Process, Use, disk_space
-from quire.management.policies import DestinationPolicy, PolicyList, all_policies, policy_of
-from quire.management.topology import Client, Topology
-from quire.resources import BrokerStatus, DiskUse, MemoryUse, SpoolUse, State, StoreUse, doc
+from quire.management.overview import DiskSpace, HistoryPoints, Overview, Use, disk_space, history, overview
+from quire.management.topology import Client, Topology, TopologyReader
+from quire.resources import BrokerStatus, DiskUse, MemoryUse, SpoolUse, State, Status, StoreUse, doc
 from quire.security import Permission
 from quire.server.service import Service
 from quire.settings import KEYS
+from quire.settings.policy import PolicyEntry
 from quire.store.base import newest_format
 from quire.store.urls import shown
 
@@ -35,7 +35,6 @@ class Health(msgspec.Struct, frozen=True):
 
 
 def state(service: Service) -> State:
-    """The broker's state in a word."""
     if service.is_stopping:
         return "stopping"
     if service.lease is not None and service.lease.is_suspended:
@@ -49,7 +48,6 @@ def _disk(broker: Broker, cause: HoldCause) -> DiskUse | None:
 
 
 def broker_status(service: Service) -> BrokerStatus:
-    """What is known of the broker as a whole."""
     broker, settings = service.broker, service.settings
     memory, temporaries = broker.core.memory, broker.routing.temporaries
     error, step = broker.failure.error, broker.core.wall.latest_step()
@@ -73,7 +71,7 @@ def broker_status(service: Service) -> BrokerStatus:
 
 
 def _health(call: Call) -> Health:
-    if (error := call.service.broker.failure.error) is not None:
+    if (error := call.broker.failure.error) is not None:
         raise error
     return Health(state(call.service))
 
@@ -111,19 +109,20 @@ class TopologyQuery(Fields, frozen=True):
 
 def _overview(call: Call) -> Overview:
     service = call.service
-    uptime = service.uptime
-    process = Process(service.settings.broker.name, __version__, state(service), uptime, len(service.connections))
-    return call.admin.queues.overview.read(process)
+    return overview(
+        call.broker, call.admin.queues.sampler, name=service.settings.broker.name, version=__version__,
+        state=state(service), uptime_seconds=service.uptime, connections=len(service.connections),
+    )  # fmt: skip
 
 
 def _history(call: Call) -> HistoryPoints:
-    return call.admin.queues.history.read(call.query.of, call.query.name, call.query.span)
+    return history(call.broker, call.admin.queues.sampler, call.query.of, call.query.name, call.query.span)
 
 
 async def _topology(call: Call) -> Topology:
     sessions = list(call.service.connections.values())
     clients = [Client(session.name, session.client_id, session.sends_to) for session in sessions]
-    reader = call.admin.queues.topology(clients, call.query.focus, call.query.limit)
+    reader = TopologyReader(call.broker, call.admin.queues.sampler, clients, call.query.focus, call.query.limit)
     for _ in reader:
         await asyncio.sleep(0)
     return reader.result
@@ -156,7 +155,49 @@ ENDPOINTS += [
 ]  # fmt: skip
 
 
+_PREFIX = "policy."
 _SECRET = ("password", "passcode", "secret")  # a setting with one of these in its name is never told
+
+
+class PolicyValue(Status, frozen=True):
+    """A key of a policy."""
+
+    key: Annotated[str, doc("The key, as in ``[policy]`` of the settings file.")]
+    value: Annotated[Any, doc("Its value.")]
+    origin: Annotated[str, doc("Where the value comes from: default, a file, the environment, a flag, an entry.")]
+    text: Annotated[str, doc("What the key means.")]
+
+
+class AppliedEntry(Status, frozen=True):
+    """An entry of ``[[policies]]`` that matches a destination."""
+
+    destination: Annotated[str, doc("Its pattern.")]
+    origin: Annotated[str, doc("Where it is written.")]
+    applies: Annotated[list[str], doc("The keys whose value comes from it.")]
+    overridden: Annotated[list[str], doc("The keys that it sets too, and a more specific entry sets as well.")]
+
+
+class EntryView(Status, frozen=True):
+    """An entry of ``[[policies]]``."""
+
+    destination: Annotated[str, doc("Its pattern.")]
+    origin: Annotated[str, doc("Where it is written.")]
+    values: Annotated[dict[str, Any], doc("The keys that it sets.")]
+
+
+class PolicyList(Status, frozen=True):
+    """All policies: what holds everywhere, and the entries, the most specific one first."""
+
+    base: list[PolicyValue]
+    entries: list[EntryView]
+
+
+class DestinationPolicy(Status, frozen=True):
+    """The policy of one destination, which need not be there."""
+
+    destination: Annotated[str, doc("The destination.")]
+    entries: Annotated[list[AppliedEntry], doc("The entries that match, the most specific one first.")]
+    values: Annotated[list[PolicyValue], doc("All keys with their values.")]
 
 
 class SettingView(msgspec.Struct, frozen=True):
@@ -214,15 +255,39 @@ class StoreView(msgspec.Struct, frozen=True):
 
 
 def _policies(call: Call) -> PolicyList:
-    return all_policies(call.service.broker.core.settings.policies)
+    policies = call.broker.core.settings.policies
+    base = [
+        PolicyValue(key, getattr(policies.base, key), policies.origins.get(key, "default"), text)
+        for key, text in _texts().items()
+    ]
+    entries = [EntryView(_written(entry), entry.origin, dict(entry.values)) for entry in policies.ranked()]
+    return PolicyList(base, entries)
 
 
 def _policy(call: Call) -> DestinationPolicy:
     kinds = [str(kind) for kind in DestinationKind]
     if call.path["kind"] not in kinds:
         raise InvalidArgument(f"kind is {call.path['kind'][:60]!r}: write {', '.join(kinds)}", argument="kind")
-    destination = checked(DestinationKind(call.path["kind"]), call.name)
-    return policy_of(call.service.broker.core.settings.policies, destination)
+    destination, policies = checked(DestinationKind(call.path["kind"]), call.name), call.broker.core.settings.policies
+    deciding: dict[str, PolicyEntry] = {}
+    entries = []
+    for entry in policies.ranked(destination):
+        applies = [key for key in entry.values if key not in deciding]
+        deciding.update(dict.fromkeys(applies, entry))
+        overridden = [key for key in entry.values if key not in applies]
+        entries.append(AppliedEntry(_written(entry), entry.origin, applies, overridden))
+    named = [(setting.key.removeprefix(_PREFIX), setting) for setting in policies.explain(destination)]
+    values = [PolicyValue(key, setting.value, setting.origin, _texts()[key]) for key, setting in named]
+    return DestinationPolicy(str(destination), entries, values)
+
+
+@cache
+def _texts() -> dict[str, str]:
+    return {name.removeprefix(_PREFIX): key.text for name, key in KEYS.items() if name.startswith(_PREFIX)}
+
+
+def _written(entry: PolicyEntry) -> str:
+    return entry.pattern.text if entry.kind is None else f"{entry.kind}://{entry.pattern.text}"
 
 
 def _settings(call: Call) -> SettingList:
@@ -244,7 +309,7 @@ def _log(call: Call) -> LogPage:
 
 
 def _store(call: Call) -> StoreView:
-    broker, settings = call.service.broker, call.service.settings
+    broker, settings = call.broker, call.service.settings
     core, error = broker.core, broker.failure.error
     used, free = call.admin.queues.store_size()
     return StoreView(

@@ -1,41 +1,272 @@
-"""Requests of a cluster's clients: each goes to the shards that it concerns, and comes back as one answer."""
+"""Requests of a cluster's clients: each goes to the shards that it concerns, and comes back as one answer.
+
+A request that a process passes on says, signed, who the caller is.
+"""
 
 import asyncio
+import base64
+import hashlib
+import hmac
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from enum import Enum
 from heapq import merge
 from itertools import chain, groupby, islice
+from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlencode
 
+import h11
 import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from quire.client.remote import remote_error
+from quire.clock import Clock
 from quire.cluster.cluster_map import ClusterMap
 from quire.destination import Destination, DestinationKind, checked, topic
-from quire.errors import IllegalState, InvalidArgument, InvalidDestination, LimitExceeded, QuireError, ShardUnavailable
+from quire.errors import (
+    IllegalState,
+    InvalidArgument,
+    InvalidDestination,
+    LimitExceeded,
+    NotAuthenticated,
+    QuireError,
+    ShardMoved,
+    ShardUnavailable,
+)
 from quire.http.answers import PiecedResponse, access_of, error_answer, json_answer
 from quire.http.app import Application, check_origin
 from quire.http.endpoint import BASE, TableQuery
 from quire.http.metrics import CONTENT_TYPE
 from quire.http.operations import RequestMemory
-from quire.http.shard_calls import HEADER, PART, Reply, ShardCalls, relayed_access, target_of
 from quire.management.messages import MAX_PAGE
 from quire.resources import join_of
-from quire.security import Access, Permission
+from quire.security import Access, Origin, Permission, Security
 from quire.server.cluster.kept_pins import ClusterContext
 from quire.server.service import Service
+from quire.settings import TlsSettings, split_address
 from quire.units import parse_number
+
+CONNECT_LIMIT = 3.0  # how long a connection to another process may take, in seconds
+PIECE = 1 << 16  # how many bytes are read at once
+
+
+class ShardRequest:
+    """A request and its answer, on a connection of its own, which ``async with`` closes."""
+
+    def __init__(self, shard: int, address: str, tls: TlsSettings) -> None:
+        self.status = 0
+        self.headers: list[tuple[bytes, bytes]] = []
+        self._shard = shard
+        self._address = address
+        self._tls = tls
+        self._http = h11.Connection(h11.CLIENT)
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def __aenter__(self) -> "ShardRequest":
+        host, port = split_address(self._address)
+        context = None if self._tls.takes_plain(host) else _context(self._tls)
+        try:
+            async with asyncio.timeout(CONNECT_LIMIT):
+                self._reader, self._writer = await asyncio.open_connection(host, port, ssl=context)
+        except OSError as error:
+            raise self._lost(error) from error
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+    async def send(self, method: str, target: str, headers: list[tuple[str, str]]) -> None:
+        await self._write(h11.Request(method=method, target=target, headers=[("host", "localhost"), *headers]))
+
+    async def send_piece(self, piece: bytes) -> None:
+        if piece:
+            await self._write(h11.Data(data=piece))
+
+    async def finish(self) -> None:
+        await self._write(h11.EndOfMessage())
+        event = await self._read()
+        while isinstance(event, h11.InformationalResponse):
+            event = await self._read()
+        if not isinstance(event, h11.Response):
+            raise self._lost("no answer")
+        self.status, self.headers = event.status_code, event.headers.raw_items()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        while isinstance(event := await self._read(), h11.Data):
+            yield bytes(event.data)
+        if not isinstance(event, h11.EndOfMessage):
+            raise self._lost("the answer was cut off")
+
+    async def _write(self, event: h11.Request | h11.Data | h11.EndOfMessage) -> None:
+        assert self._writer is not None
+        try:
+            self._writer.write(self._http.send(event) or b"")
+            await self._writer.drain()
+        except OSError as error:
+            raise self._lost(error) from error
+
+    async def _read(self) -> object:
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                self._http.receive_data(await self._reader.read(PIECE))
+        except (OSError, h11.RemoteProtocolError) as error:
+            raise self._lost(error) from error
+        return event
+
+    def _lost(self, reason: object) -> ShardUnavailable:
+        return ShardUnavailable(f"shard {self._shard} at {self._address} cannot be asked: {reason}", shard=self._shard)
+
+
+def _context(tls: TlsSettings) -> ssl.SSLContext:
+    """Peers have certificates that those in the own file have signed, with any name: they are reached by addresses."""
+    context = ssl.create_default_context(cafile=tls.certificate)
+    context.check_hostname = False
+    return context
+
+
+HEADER = "x-quire-relayed"
+
+VALID = 30_000  # for how long a signature is valid, in milliseconds: the clocks of the machines may differ by as much
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who has made a request at another process, and for which shard and target it is."""
+
+    user: str  # as whom it logged in; empty while there are no users
+    roles: list[str]  # its roles that count
+    address: str  # where it comes from
+    at: int  # when, in milliseconds since the epoch
+    shard: int  # which shard is to answer
+    request: str  # method and target
+
+
+def signed(context: ClusterContext, clock: Clock, access: Access, shard: int, request: str) -> str:
+    who = access.principal
+    caller = Caller(who.name, sorted(who.roles), access.origin.address, clock.now_ms(), shard, request)
+    text = base64.urlsafe_b64encode(msgspec.json.encode(caller)).decode()
+    return f"{text}.{_signature(context.secret, text)}"
+
+
+def relayed_access(context: ClusterContext, clock: Clock, security: Security, request: Request, target: str) -> Access:
+    text, _, signature = request.headers[HEADER].partition(".")
+    if not hmac.compare_digest(signature.encode(), _signature(context.secret, text).encode()):
+        raise NotAuthenticated("the request is not from a process of this cluster")
+    caller = msgspec.json.decode(base64.urlsafe_b64decode(text), type=Caller)
+    if abs(clock.now_ms() - caller.at) > VALID or caller.request != f"{request.method} {target}":
+        raise NotAuthenticated("the signature of the request has ended, or is of another one")
+    if caller.shard != context.map.own:
+        raise ShardMoved(f"shard {caller.shard} is not here", shard=caller.shard)
+    return security.vouched(caller.user, caller.roles, Origin("http", caller.address))
+
+
+def _signature(secret: bytes, text: str) -> str:
+    return hmac.new(secret, b"http " + text.encode(), hashlib.sha256).hexdigest()
+
+
+PART = "x-quire-part"  # the header of a request for a part of a list
+ANSWER_LIMIT = 30.0  # how long a shard may take for its part of an answer, in seconds
+
+_PASSED_ON = ("content-type", "accept")
+_HOP = (b"connection", b"transfer-encoding", b"content-length", b"date", b"keep-alive", b"server")
+
+Reply = tuple[int, bytes]  # a status and a content
+
+
+class ShardCalls:
+    def __init__(self, context: ClusterContext, clock: Clock, tls: TlsSettings) -> None:
+        self._context = context
+        self._clock = clock
+        self._tls = tls
+
+    async def pass_on(self, request: Request, access: Access, shard: int, send: Send) -> None:
+        """Pass a request and its answer on as they come; if the caller leaves, so does the request."""
+        has_body = asyncio.Event()
+        passing = asyncio.ensure_future(self._pass_through(request, access, shard, send, has_body))
+        leaving = asyncio.ensure_future(_until_gone(request, has_body))
+        try:
+            await asyncio.wait({passing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if passing.done():
+                passing.result()
+        finally:
+            passing.cancel()
+            leaving.cancel()
+
+    async def ask(
+        self, shard: int, method: str, target: str, access: Access, memory: RequestMemory, body: bytes = b"",
+        *, part: bool = False,
+    ) -> Reply:  # fmt: skip
+        headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
+        headers += [(PART, "1")] * part
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT), self._request(shard) as asked:
+                await asked.send(method, target, [*headers, self._caller(access, shard, method, target)])
+                await asked.send_piece(body)
+                await asked.finish()
+                content = bytearray()
+                async for piece in asked.pieces():
+                    memory.take(len(piece))
+                    content += piece
+        except TimeoutError as error:
+            text = f"shard {shard} did not answer within {ANSWER_LIMIT:g} s"
+            raise ShardUnavailable(text, shard=shard) from error
+        return asked.status, bytes(content)
+
+    async def ask_all(
+        self, method: str, target: str, access: Access, memory: RequestMemory, body: bytes = b""
+    ) -> dict[int, Reply]:
+        shards = range(self._context.map.shards)
+        calls = [self.ask(shard, method, target, access, memory, body) for shard in shards]
+        return dict(zip(shards, await asyncio.gather(*calls), strict=True))
+
+    async def _pass_through(
+        self, request: Request, access: Access, shard: int, send: Send, has_body: asyncio.Event
+    ) -> None:
+        target = target_of(request)
+        async with self._request(shard) as asked:
+            headers = [(name, request.headers[name]) for name in _PASSED_ON if name in request.headers]
+            length = request.headers.get("content-length")
+            headers.append(("content-length", length) if length else ("transfer-encoding", "chunked"))
+            await asked.send(request.method, target, [*headers, self._caller(access, shard, request.method, target)])
+            async for piece in request.stream():
+                await asked.send_piece(piece)
+            has_body.set()
+            await asked.finish()
+            answered = [(name, value) for name, value in asked.headers if name.lower() not in _HOP]
+            await send({"type": "http.response.start", "status": asked.status, "headers": answered})
+            async for piece in asked.pieces():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+
+    def _request(self, shard: int) -> ShardRequest:
+        peer = self._context.map.peer(shard)
+        if peer is None:
+            raise ShardUnavailable(f"no broker runs shard {shard} now", shard=shard)
+        return ShardRequest(shard, peer.http, self._tls)
+
+    def _caller(self, access: Access, shard: int, method: str, target: str) -> tuple[str, str]:
+        return HEADER, signed(self._context, self._clock, access, shard, f"{method} {target}")
+
+
+def target_of(request: Request) -> str:
+    path, query = request.scope["raw_path"].decode("ascii", "replace"), request.scope["query_string"].decode("ascii")
+    return f"{path}?{query}" if query else path
+
+
+async def _until_gone(request: Request, has_body: asyncio.Event) -> None:
+    await has_body.wait()
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 class Scope(Enum):
-    """How many shards a request concerns."""
-
     HERE = "here"  # the process where it came in: what is about processes
     ONE = "one"  # one shard, which has its destination
     LIST = "list"  # all: the pages of a list are joined, in its order
@@ -50,8 +281,6 @@ class Scope(Enum):
 
 
 class Where(NamedTuple):
-    """The scope of a request, and its shard."""
-
     scope: Scope
     shard: int = 0
 
@@ -72,15 +301,7 @@ _ACCOUNTS = re.compile(r"/(users|rules|tokens)(/.*)?")
 
 
 def where(map: ClusterMap, method: str, path: str, shard: str | None) -> Where:
-    """Where a request is answered.
-
-    Args:
-        path: as it was sent, percent-encoded.
-        shard: the shard that the caller names; None for none.
-
-    Raises:
-        InvalidArgument: there is no such shard.
-    """
+    """Where a request is answered; ``path`` is percent-encoded, ``shard`` is the one that the caller names."""
     if shard is not None:
         return Where(Scope.ONE, _number(map, shard))
     if not path.startswith(BASE + "/"):
@@ -104,7 +325,6 @@ def _number(map: ClusterMap, shard: str) -> int:
 
 
 def split_query(query: bytes) -> tuple[str | None, bytes]:
-    """The shard that a query names, and the rest of the query, which is for the shard."""
     parts = query.split(b"&")
     named = [part for part in parts if part.startswith(b"shard=")]
     rest = b"&".join([part for part in parts if part not in named])
@@ -112,7 +332,6 @@ def split_query(query: bytes) -> tuple[str | None, bytes]:
 
 
 def found_at(path: str) -> str:
-    """The path of what a request is about that has to be found."""
     found = _FOUND.fullmatch(path.removeprefix(BASE))
     assert found is not None
     return BASE + found[1]
@@ -135,7 +354,6 @@ def _scope(method: str, path: str) -> Scope:
 
 
 def _destination_of(path: str) -> Destination | None:
-    """The destination in a path; None if there is none that can be."""
     found = _DESTINATION.fullmatch(path)
     if found is None:
         return None
@@ -181,23 +399,18 @@ class PartPage(msgspec.Struct, frozen=True):
     keys: list[Any]
 
     def with_next(self, part: "PartPage", entries: str) -> "PartPage":
-        """This page, and the one behind it."""
         return PartPage({**part.page, entries: self.page[entries] + part.page[entries]}, self.keys + part.keys)
 
 
 class ListJoin:
-    """Joins the pages of a list, all in the same order.
-
-    Args:
-        entries: the name of the entries in the page.
-    """
+    """Joins the pages of a list, all in the same order; ``entries`` is the name of the entries in the page."""
 
     def __init__(self, entries: str, query: TableQuery) -> None:
         self._entries = entries
         self._query = query
 
     def join(self, parts: dict[int, PartPage]) -> dict[str, Any]:
-        """The page of all, from those of the shards: each has the first ``offset + limit`` entries of its list."""
+        """Each shard gave the first ``offset + limit`` entries of its list."""
         rows = self._rows(parts)
         first, limit = self._query.offset, self._query.limit
         page = list(islice(rows, first, first + limit))
@@ -211,7 +424,6 @@ class ListJoin:
         return not self._query.sort and any([part.keys for part in parts.values()])
 
     def _rows(self, parts: dict[int, PartPage]) -> Iterator[Row]:
-        """All entries with their keys, in order."""
         lists = [self._of_shard(shard, part) for shard, part in sorted(parts.items())]
         if not any([part.keys for part in parts.values()]):  # they have no order
             return chain.from_iterable(lists)
@@ -239,13 +451,12 @@ STEP = 500  # so many lines are taken at once: a millisecond, about
 
 
 class JoinedMetrics:
-    """Joins texts in the format of Prometheus: a family is written once, with the samples of all shards."""
+    """A family is written once, with the samples of all shards."""
 
     def __init__(self) -> None:
         self._families: dict[bytes, list[bytes]] = {}  # by the lines of their heads
 
     def add(self, shard: str, text: bytes) -> Iterator[None]:
-        """Take the metrics of a shard, in steps."""
         label = f'shard="{shard}"'.encode()
         for number, line in enumerate(text.splitlines(), 1):
             if line.startswith(b"# HELP "):
@@ -258,7 +469,6 @@ class JoinedMetrics:
                 yield
 
     def pieces(self) -> Iterator[bytes]:
-        """The text, in pieces."""
         for head, samples in self._families.items():
             yield head + b"\n"
             for start in range(0, len(samples), STEP):
@@ -284,7 +494,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class ClusterRouter:
-    """The ASGI application of a process of a cluster, in front of that of its own broker."""
+    """Stands in front of the application of the process's own broker."""
 
     def __init__(self, application: Application, service: Service, context: ClusterContext) -> None:
         self._application = application
@@ -293,7 +503,6 @@ class ClusterRouter:
         self._calls = ShardCalls(context, service.clock, service.settings.tls)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
@@ -345,7 +554,6 @@ class ClusterRouter:
         return await self._every(request, access, memory)
 
     async def _find(self, request: Request, access: Access, scope: Scope, memory: RequestMemory) -> int:
-        """The shard that has what a request is about."""
         if scope is Scope.TOPIC:
             body = await request.body()  # the application refuses a large one
             memory.take(len(body))
@@ -402,7 +610,6 @@ class ClusterRouter:
         return PiecedResponse(joined.pieces(), CONTENT_TYPE)
 
     async def _list(self, request: Request, access: Access, memory: RequestMemory) -> dict[str, Any]:
-        """The page of a list that all shards have together."""
         try:
             query = msgspec.convert(dict(request.query_params), TableQuery, strict=False)
         except msgspec.ValidationError as error:

@@ -135,7 +135,6 @@ async def _leave(call: Call) -> Asked:
 
 
 async def _stop(call: Call) -> Health:
-    """Stop the broker; one of a cluster leaves it."""
     if call.services.context is not None:
         await call.services.cluster.leave(call.services.cluster.context.name)
     else:

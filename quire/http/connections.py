@@ -1,11 +1,14 @@
 """The API's connections and consumers, scheduled messages, and prepared XA transactions."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from quire.broker.core.subscription import Subscription
+from quire.broker.schedule import ScheduledMessage
+from quire.broker.transactions.decisions import Xid
+from quire.errors import InvalidArgument
 from quire.http.endpoint import (
     MONITOR,
     OPERATE,
@@ -20,17 +23,15 @@ from quire.http.endpoint import (
 )
 from quire.http.operations import counted
 from quire.management.blocked import Waits, consumer
-from quire.management.schedule import SchedulePage
-from quire.management.tables import Table
-from quire.resources import ConnectedConsumer, Connection, Prepared
+from quire.management.tables import Reader, Table
+from quire.resources import ConnectedConsumer, Connection, Prepared, Scheduled, Status
 from quire.server.connection import ConnectedDoor
+from quire.units import parse_number
 
 MOST_SHOWN = 100  # how many destinations of a connection are named: a wildcard may match thousands
 
 
 class _Consuming(NamedTuple):
-    """A subscription, and whose it is."""
-
     session: ConnectedDoor
     subscription: Subscription
 
@@ -67,7 +68,7 @@ def _connections(call: Call) -> Table[ConnectedDoor]:
 
 def _consumer(call: Call, entry: _Consuming) -> ConnectedConsumer:
     session, subscription = entry
-    waits = Waits(call.service.broker, subscription.source)
+    waits = Waits(call.broker, subscription.source)
     return ConnectedConsumer(
         session.client_id, session.protocol, str(subscription.source.destination),
         consumer(subscription, call.service.clock.monotonic(), waits),
@@ -110,6 +111,7 @@ ENDPOINTS = [
 
 
 ALWAYS = 1 << 62
+STEP = 500  # how many scheduled messages are counted in one step
 
 
 class ScheduleQuery(Fields, frozen=True):
@@ -126,37 +128,67 @@ class CancelQuery(ActionQuery, frozen=True):
     latest: Number = ALWAYS
 
 
+class SchedulePage(Status, frozen=True):
+    """Scheduled messages in the order of scheduling; a repeated one in the order of its last send."""
+
+    messages: list[Scheduled]
+    next: str | None
+    total: int
+
+
 class Cancelled(msgspec.Struct, frozen=True):
     """The scheduled message that was cancelled, with all its repeats."""
 
     cancelled: str
 
 
+def _page(call: Call) -> SchedulePage:
+    first = parse_number(call.query.after)
+    if first is None:
+        text = f"after is {call.query.after[:60]!r}: give the next of an earlier page"
+        raise InvalidArgument(text, argument="after")
+    page = call.broker.schedule.browse(first, call.query.limit)
+    following = None if page.next is None else str(page.next)
+    return SchedulePage([_described(each) for each in page.messages], following, call.broker.schedule.depth)
+
+
+def _described(message: ScheduledMessage) -> Scheduled:
+    timing = message.timing
+    return Scheduled(
+        id=message.id, message_id=message.message_id, destination=message.destination, due=message.due,
+        delay=timing.delay, period=timing.period, repeat=timing.repeat, left=message.left, cron=timing.cron,
+        priority=message.priority, persistent=message.persistent, time_to_live=message.time_to_live,
+        size=message.size,
+    )  # fmt: skip
+
+
 async def _cancel(call: Call) -> Cancelled:
     id = call.path["id"]
-    call.admin.schedule.cancel(id)
+    call.broker.schedule.cancel(id)
     return await call.changed("schedule.cancelled", "the scheduled message {id} was cancelled", Cancelled(id))
 
 
 async def _cancel_between(call: Call) -> Removed:
     earliest, latest = call.query.earliest, call.query.latest
-    text, steps = "scheduled messages were cancelled", call.admin.schedule.cancel_between(earliest, latest)
+    text, steps = "scheduled messages were cancelled", call.broker.schedule.cancel_between(earliest, latest)
     return await call.removed("schedule.cancelled", text, steps, earliest=earliest, latest=latest)
 
 
-def _count(call: Call) -> Any:
-    steps = call.admin.schedule.count_between(call.query.earliest, call.query.latest)
-    return counted(call.service.clock, steps)
+def _count_between(call: Call) -> Iterator[int]:
+    after: int | None = 0
+    while after is not None:
+        page = call.broker.schedule.browse(after, STEP)
+        yield len([each for each in page.messages if call.query.earliest <= each.due <= call.query.latest])
+        after = page.next
 
 
 ENDPOINTS += [
     Endpoint(
-        "GET", "/schedule", MONITOR, "List the scheduled messages.",
-        lambda call: call.admin.schedule.page(call.query.after, call.query.limit), SchedulePage, ScheduleQuery,
+        "GET", "/schedule", MONITOR, "List the scheduled messages.", _page, SchedulePage, ScheduleQuery,
     ),
     Endpoint(
         "DELETE", "/schedule", OPERATE, "Cancel scheduled messages: all, or by time.", _cancel_between, Removed,
-        CancelQuery, dry_run=_count,
+        CancelQuery, dry_run=lambda call: counted(call.service.clock, _count_between(call)),
     ),
     Endpoint(
         "DELETE", "/schedule/{id}", OPERATE, "Cancel a scheduled message, with all its repeats.", _cancel, Cancelled,
@@ -171,16 +203,31 @@ class Resolved(msgspec.Struct, frozen=True):
     outcome: str
 
 
+def _prepared(call: Call) -> Table[Prepared]:
+    return Table(
+        call.broker.xa.prepared,
+        lambda entry: entry.xid,
+        Reader(Prepared).columns,
+        {"undecided": lambda entry: not entry.outcome},
+    )  # fmt: skip
+
+
 async def _resolve(call: Call, outcome: str) -> Resolved:
-    xid = call.admin.xa.resolve(call.path["xid"], outcome)
+    xid = Xid.parse(call.path["xid"])
+    if outcome == "commit":
+        call.broker.xa.commit(xid)
+    elif outcome == "rollback":
+        call.broker.xa.rollback(xid)
+    else:
+        call.broker.xa.branch(xid).forget()
     text = "the prepared transaction {xid} was resolved: {outcome}"
-    return await call.changed("xa.resolved", text, Resolved(xid, outcome), xid=xid, outcome=outcome)
+    return await call.changed("xa.resolved", text, Resolved(str(xid), outcome), xid=str(xid), outcome=outcome)
 
 
 ENDPOINTS += [
     table_listing(
         "PreparedList", "/xa", MONITOR, "List the prepared transactions, the oldest first.", "transactions", Prepared,
-        lambda call: call.admin.xa.prepared(), lambda _call, entry: entry,
+        _prepared, lambda _call, entry: entry,
     ),
     Endpoint(
         "POST", "/xa/{xid}/commit", OPERATE, "Commit a prepared transaction in place of its transaction manager.",

@@ -34,12 +34,6 @@ class Announcement(msgspec.Struct, frozen=True):
 
 
 class ConsoleLauncher:
-    """The console of one broker.
-
-    Args:
-        module: what is run; tests run something smaller.
-    """
-
     def __init__(self, settings: Settings, module: str = "quire.console") -> None:
         self._settings = settings
         self._module = module
@@ -52,11 +46,7 @@ class ConsoleLauncher:
         self._told = ""  # why it did not start, as the log has it already
 
     def start(self, http_address: str) -> None:
-        """Have it run from now on; nothing waits for it.
-
-        Args:
-            http_address: where the broker's HTTP API listens.
-        """
+        """Have it run from now on, beside the HTTP API that listens at an address; nothing waits for it."""
         if not self._settings.console.enabled:
             return
         if importlib.util.find_spec("nicegui") is None:
@@ -74,11 +64,6 @@ class ConsoleLauncher:
             process.stdin.close()
 
     def url(self, host: str) -> str:
-        """Where the console is, for one who reached the broker under a host name.
-
-        Raises:
-            QuireError: there is none, or not yet.
-        """
         if not self._settings.console.enabled:
             raise IllegalState("the console is switched off: set console.enabled")
         if self._keeping is None:
@@ -97,7 +82,6 @@ class ConsoleLauncher:
         return "http" if self._settings.tls.takes_plain(host) else "https"
 
     async def stop(self) -> None:
-        """The broker goes down, and it does too."""
         if self._keeping is not None:
             self._keeping.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -114,7 +98,6 @@ class ConsoleLauncher:
         await process.wait()
 
     async def _keep(self, http_address: str) -> None:
-        """Have it run, again and again."""
         bound, port = split_address(http_address)
         host = local_host(bound)
         pause = FIRST_PAUSE
@@ -167,7 +150,6 @@ class ConsoleLauncher:
             self._tell(f"it ended with status {status}")
 
     def _tell(self, reason: str) -> None:
-        """Log why there is none, once for each reason."""
         if reason != self._told:
             self._told = reason
             event("console.down", f"there is no console, the broker starts it again: {reason}", logging.WARNING)
@@ -179,7 +161,6 @@ def _kill(process: Process) -> None:
 
 
 def _certificate(settings: Settings) -> bytes:
-    """What is in the file of the certificate: nothing without one."""
     with contextlib.suppress(OSError):  # the process that needs it says so
         return Path(settings.tls.certificate).read_bytes() if settings.tls.certificate else b""
     return b""

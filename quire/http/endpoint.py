@@ -34,8 +34,6 @@ Names = Mapping[str, str]  # the names in the path of a request, decoded
 
 
 class Right(NamedTuple):
-    """What one must be allowed to do."""
-
     text: str  # in words, for the document
     check: Callable[[Access, Names], None]  # raises ``AccessRefused``, whether there is what the path names or not
     is_free: bool = False  # whether one need not log in
@@ -63,7 +61,6 @@ def rows_of(text: str) -> Right:
 
 
 def on(kind: DestinationKind, *actions: Action, key: str = "name") -> Right:
-    """One of some actions on the destination of the path."""
     is_operation = Action.MANAGE in actions  # the application tells the audit log of it, and ``Access`` of the others
 
     def check(access: Access, names: Names) -> None:
@@ -76,8 +73,6 @@ def on(kind: DestinationKind, *actions: Action, key: str = "name") -> Right:
 
 
 def seeing(kind: DestinationKind, key: str = "name") -> Right:
-    """To know of the destination of the path, and its counts."""
-
     def check(access: Access, names: Names) -> None:
         if not access.sees(kind, names[key]):
             raise access.refusal(Action.READ, kind, names[key])
@@ -147,12 +142,11 @@ class Removed(msgspec.Struct, frozen=True):
 
 
 class Call:
-    """One request, read and checked."""
-
     def __init__(self, services: Services, endpoint: "Endpoint", request: Request, access: Access) -> None:
         self.services = services
         self.admin = services.admin
         self.service = services.service
+        self.broker = services.service.broker
         self.request = request
         self.access = access
         self.guard = Guard(self.service.gate, access)
@@ -168,18 +162,15 @@ class Call:
 
     @property
     def user(self) -> str:
-        """Who asks; empty as long as there are no users."""
         return self.access.principal.name
 
     @property
     def by(self) -> str:
-        """Who asks, for the log."""
         name, address = self.access.principal.name, self.access.origin.address
         return f"{name} at {address}" if name else address
 
     @property
     def target(self) -> str:
-        """What the path names, for people."""
         return " ".join([f"{what} {name}" for what, name in self.subject.items()])
 
     @property
@@ -198,7 +189,6 @@ class Call:
         event(event_name, f"{text.format_map(known)}, by {self.by}", by=self.by, **known)
 
     def require(self, *actions: Action, kind: DestinationKind, name: str) -> None:
-        """Refuse the caller if none of some actions on a destination is allowed."""
         if not any([self.access.allows(action, kind, name) for action in actions]):
             raise self.access.refusal(actions[0], kind, name)
 
@@ -208,7 +198,6 @@ class Call:
         self.guard.check_send([Address(destination.kind, destination.name)])
 
     def check_transfer(self, source: str, target: Destination) -> None:
-        """Refuse to bring messages of a queue where the caller may not."""
         self._check_shard(target)
         self.guard.check_transfer(Destination(DestinationKind.QUEUE, source), f"/{target.kind}/{target.name}")
 
@@ -220,7 +209,6 @@ class Call:
             raise IllegalState(text, destination=str(destination))
 
     async def changed(self, event_name: str, text: str, answer: T, **data: Any) -> T:
-        """Log a change, and give its answer when it is durable."""
         self.audit(event_name, text, **data)
         await self.durable()
         return answer
@@ -235,7 +223,7 @@ class Call:
     async def total(
         self, event_name: str, text: str, steps: Iterable[int], *, rate: float | None = None, **data: Any
     ) -> int:
-        """Do step after step, each durable before the next; with a rate until the caller leaves. It logs the result."""
+        """Do step after step, each durable before the next; with a rate until the caller leaves."""
         total, is_whole, began = 0, False, self.service.clock.monotonic()
         operation = self.operation or self.services.operations.begin(event_name, self.target, self.by, self.user)
         operation.progress(0, getattr(steps, "expected", None))
@@ -270,17 +258,14 @@ class Call:
             self.services.operations.end(operation, error)
 
     async def removed(self, event_name: str, text: str, steps: Iterable[int], **data: Any) -> Removed:
-        """Remove something step by step, as ``total`` does it."""
         return Removed(await self.total(event_name, text, steps, **data))
 
     async def transferred(
         self, event_name: str, text: str, answer: Callable[[int, str | None], T], transfer: MessageTransfer, **data: Any
     ) -> T:
-        """Do something with many messages step by step, as ``total`` does it; the answer says where to go on."""
         return answer(await self.total(event_name, text, transfer, **data), transfer.next)
 
     async def _wait(self, until: float, operation: Operation) -> None:
-        """Wait for a time on the monotonic clock, or until the operation is cancelled."""
         while (seconds := until - self.service.clock.monotonic()) > 0 and not operation.is_cancelled:
             due = asyncio.Event()
             self.service.broker.core.scheduler.call_later(min(seconds, LOOK), due.set)
@@ -310,8 +295,6 @@ def _names(request: Request) -> dict[str, str]:
 
 
 class Endpoint(NamedTuple):
-    """A row of the API."""
-
     method: str  # GET, POST, PUT or DELETE
     path: str  # below ``/api/v1``; ``{name}`` stands for the name of a destination, percent-encoded
     right: Right  # what the caller must be allowed to do
@@ -408,7 +391,6 @@ class TableQuery(Fields, frozen=True):
     only: str = ""
 
     def wanted(self) -> Wanted:
-        """The same for management."""
         return Wanted(self.limit, self.offset, self.after, self.sort, self.search, self.only)
 
 
@@ -416,7 +398,6 @@ Sees = Callable[[Access, Any], bool]  # whether a caller may know of an entry
 
 
 def see_named(kind: DestinationKind) -> Sees:
-    """The caller sees destinations by their kind and name."""
     return lambda access, source: access.sees(kind, source.destination.name)
 
 
@@ -471,7 +452,6 @@ class Error(msgspec.Struct, frozen=True):
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The OpenAPI document of endpoints."""
     types = {type_ for row in endpoints for type_ in (row.answer, row.query, row.body) if type_ is not None} | {Error}
     ordered = sorted(types, key=lambda type_: type_.__name__)
     schemas, components = msgspec.json.schema_components(ordered, ref_template="#/components/schemas/{name}")

@@ -4,7 +4,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from quire.broker.streams.groups.groups import PartitionChange, PartitionClone
+from quire.broker.streams.groups.group import Group
+from quire.broker.streams.groups.groups import PartitionChange, PartitionClone, reset, shift, skip
 from quire.broker.streams.groups.rebalance import Candidate
 from quire.broker.streams.partition import Start
 from quire.destination import DestinationKind
@@ -25,7 +26,7 @@ from quire.http.endpoint import (
     selected,
 )
 from quire.http.operations import Counted
-from quire.management.consumer_groups import GroupDeleted
+from quire.management.streams import GroupDeleted
 from quire.resources import Assignment, ConsumerGroupDetails, ConsumerGroupStatus, GroupLag, GroupMemberInfo
 from quire.security import Access
 from quire.units import LARGEST
@@ -113,18 +114,18 @@ class GroupCloned(msgspec.Struct, frozen=True):
     partitions: list[PartitionClone]
 
 
-def _place(call: Call) -> tuple[str, str]:
-    return call.path["stream"], call.path["group"]
+def _group(call: Call) -> Group:
+    return call.broker.groups.existing(call.path["stream"], call.path["group"])
 
 
 async def _list(call: Call) -> GroupList | Part:
     selection = await selected(call, call.admin.groups.table(), _sees)
-    groups = await gathered(call.admin.groups.reader.status(group) for group in selection.found)
+    groups = await gathered(call.admin.groups.status(group) for group in selection.found)
 
     def sees(reader: ConsumerGroupStatus) -> bool:
         return call.access.sees(DestinationKind.STREAM, reader.stream)
 
-    readers = await gathered(call.admin.groups.readers(), call.query.limit, sees)
+    readers = await gathered(map(call.admin.groups.status, list(call.broker.groups.readers)), call.query.limit, sees)
     page = GroupList(groups, readers, selection.next, selection.total)
     return Part(page, selection.keys) if call.is_part else page
 
@@ -134,19 +135,18 @@ def _sees(access: Access, group: Any) -> bool:
 
 
 async def _reset(call: Call) -> GroupChanged:
-    to, partition, dry_run = call.body.to, call.body.partition, call.query.dry_run
-    changes = call.admin.groups.reset(*_place(call), Start.parse(to), partition, dry_run=dry_run)
+    to, dry_run = call.body.to, call.query.dry_run
+    changes = reset(_group(call), Start.parse(to), call.body.partition, dry_run=dry_run)
     return await _moved(call, changes, f"was reset to {to}")
 
 
 async def _shift(call: Call) -> GroupChanged:
-    by, partition, dry_run = call.body.by, call.body.partition, call.query.dry_run
-    changes = call.admin.groups.shift(*_place(call), by, partition, dry_run=dry_run)
-    return await _moved(call, changes, f"was shifted by {by}")
+    changes = shift(_group(call), call.body.by, call.body.partition, dry_run=call.query.dry_run)
+    return await _moved(call, changes, f"was shifted by {call.body.by}")
 
 
 async def _skip(call: Call) -> GroupChanged:
-    changes = call.admin.groups.skip(*_place(call), call.body.partition, dry_run=call.query.dry_run)
+    changes = skip(_group(call), call.body.partition, dry_run=call.query.dry_run)
     return await _moved(call, changes, "skipped its backlog")
 
 
@@ -157,24 +157,20 @@ async def _moved(call: Call, changes: list[PartitionChange], what: str) -> Group
     answer = GroupChanged(not call.query.dry_run, again, skipped, in_flight, dropped, changes)
     if not answer.done:
         return answer
-    text = (
-        "consumer group {group} of stream {stream} "
-        + what
-        + ": {again} messages are redelivered, {skipped} are skipped"
-    )
+    text = f"consumer group {{group}} of stream {{stream}} {what}: "
+    text += "{again} messages are redelivered, {skipped} are skipped"
     return await call.changed("group.moved", text, answer, again=again, skipped=skipped, retries=dropped)
 
 
 async def _clone(call: Call) -> GroupCloned:
     to, dry_run = call.body.to, call.query.dry_run
-    clones = call.admin.groups.clone(*_place(call), to, dry_run=dry_run)
-    lag, left = sum([clone.lag for clone in clones]), sum([clone.retries_left for clone in clones])
+    clones = call.broker.groups.clone(_group(call), to, dry_run=dry_run)
+    lag, left = sum([each.lag for each in clones]), sum([each.retries_left for each in clones])
     answer = GroupCloned(not dry_run, lag, left, clones)
     if dry_run:
         return answer
-    return await call.changed(
-        "group.cloned", "consumer group {to} of stream {stream} was cloned from {group}", answer, to=to
-    )
+    text = "consumer group {to} of stream {stream} was cloned from {group}"
+    return await call.changed("group.cloned", text, answer, to=to)
 
 
 async def _progress(call: Call) -> GroupLag:
@@ -184,19 +180,19 @@ async def _progress(call: Call) -> GroupLag:
 
 
 async def _delete(call: Call) -> GroupDeleted:
-    deleted = call.admin.groups.delete(*_place(call), force=call.query.force)
+    deleted = call.admin.groups.delete(_group(call), force=call.query.force)
     text = "consumer group {group} of stream {stream} was deleted"
     return await call.changed("group.deleted", text, deleted, lag=deleted.lag, retries=deleted.retries)
 
 
 def _count(call: Call) -> Counted:
-    group = call.admin.groups.group(*_place(call))
+    group = call.admin.groups.status(_group(call))
     return Counted(group.lag + (group.retries or 0), consumers=group.members)
 
 
 def _assign(call: Call) -> Assignment:
     members = [Candidate(member.id, member.room, member.partitions) for member in call.body.members]
-    return call.admin.groups.assign(*_place(call), members, call.body.strategy)
+    return call.admin.groups.assign(_group(call), members, call.body.strategy)
 
 
 _ONE = "/groups/{stream}/{group}"
@@ -208,12 +204,12 @@ ENDPOINTS = [
     ),
     Endpoint(
         "GET", _ONE, SEE_STREAM_OF_GROUP, "Get a group: partitions, retries, members, counters.",
-        lambda call: call.admin.groups.group(*_place(call)), ConsumerGroupDetails,
+        lambda call: call.admin.groups.details(_group(call)), ConsumerGroupDetails,
     ),
     listing(
         "GroupMembers", _ONE + "/members", SEE_STREAM_OF_GROUP,
         "List the members of a group with their partitions and messages in flight.", "members", GroupMemberInfo,
-        lambda call: call.admin.groups.members(*_place(call)),
+        lambda call: call.admin.groups.members(_group(call)),
     ),
     Endpoint(
         "PUT", "/streams/{name}/groups/{group}/progress", READ_STREAM,
@@ -221,7 +217,7 @@ ENDPOINTS = [
     ),
     Endpoint(
         "GET", _ONE + "/lag", SEE_STREAM_OF_GROUP, "Get the lag of a group, by partition.",
-        lambda call: call.admin.groups.lag(*_place(call)), GroupLag,
+        lambda call: call.admin.groups.lag(_group(call)), GroupLag,
     ),
     Endpoint(
         "POST", _ONE + "/reset", MANAGE_STREAM_OF_GROUP, "Reset a group to a position.", _reset, GroupChanged,

@@ -32,8 +32,6 @@ from quire.settings import Settings
 
 
 def standby_application(service: Service) -> Starlette:
-    """The ASGI application of a service that waits for its store."""
-
     def health() -> Health:
         return Health("stopping" if service.is_stopping else "standby")
 
@@ -80,11 +78,7 @@ class _Server(uvicorn.Server):
 
 
 class HttpApi:
-    """Serves the HTTP API and the metrics of one broker (``quire.server.service.HttpServer``).
-
-    Args:
-        also: further sockets where it is served.
-    """
+    """Serves the HTTP API and the metrics of one broker (``quire.server.service.HttpServer``)."""
 
     _service: Service
     _answers: ASGIApp  # a standby's, then the broker's
@@ -114,11 +108,9 @@ class HttpApi:
             await self._task
 
     async def start(self) -> None:
-        """Serve the broker."""
         application = self._application = Application(self._service, self._context)
-        self._answers = (
-            application if self._context is None else ClusterRouter(application, self._service, self._context)
-        )
+        context = self._context
+        self._answers = application if context is None else ClusterRouter(application, self._service, context)
         services = application.services
         logs.watch(services.events)
         services.admin.queues.sampler.start()
@@ -133,13 +125,11 @@ class HttpApi:
         return self._application.upgrade(request, transport, accepted)
 
     def reload(self, settings: Settings) -> None:
-        """The settings were read again: the bulk server and the console have certificates too."""
         if self._application is not None:
             self._application.services.bulk.reload(settings)
             self._application.services.console.reload(settings)
 
     async def stop(self) -> None:
-        """Take no more requests, finish those under way, and close."""
         if self._application is not None:
             self._application.stop()
             await self._application.services.operations.stop()

@@ -29,20 +29,13 @@ Upgrade = Callable[[h11.Request, asyncio.Transport, Accepted], asyncio.Protocol]
 
 
 class Stage(Enum):
-    """What a connection waits for."""
-
     NOTHING = "nothing that has a limit: an answer, or the next request, whose limit is uvicorn's"
     HEAD = "the head of a request"
     BODY = "its body"
 
 
 class HttpConnection(H11Protocol):
-    """One connection.
-
-    Args:
-        accepted: the connection as it is counted; None if it is not.
-        upgrade: takes over a connection that becomes a WebSocket; None if none may.
-    """
+    """One connection; ``accepted`` is how it is counted, ``upgrade`` takes over one that becomes a WebSocket."""
 
     def __init__(
         self, settings: HttpSettings, scheduler: Scheduler, accepted: Accepted | None = None,
@@ -62,7 +55,6 @@ class HttpConnection(H11Protocol):
     # asyncio calls these.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has connected."""
         super().connection_made(transport)
         if self._accepted is not None and self._accepted.certificate:
             self.app_state = {**self.app_state, CERTIFICATE: self._accepted.certificate}
@@ -73,7 +65,6 @@ class HttpConnection(H11Protocol):
         self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
         if self.transport.is_closing():
             return
         self._received += len(data)
@@ -81,17 +72,14 @@ class HttpConnection(H11Protocol):
         self._watch()
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than we write."""
         super().pause_writing()
         self._write_timer = self._scheduler.call_later(WRITE_LIMIT, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
         super().resume_writing()
         self._cancel_write_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
         super().connection_lost(exc)
         self._enter(Stage.NOTHING)
         self._cancel_write_timer()
@@ -101,11 +89,9 @@ class HttpConnection(H11Protocol):
     # uvicorn calls these.
 
     def _should_upgrade_to_ws(self) -> bool:
-        """Whether a request for a WebSocket is granted; else it is answered as any other."""
         return self._upgrade is not None and self.scope["raw_path"] == WEBSOCKET_PATH
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """A request for a WebSocket: another protocol takes over, if it accepts the request."""
         assert self._upgrade is not None
         assert self._accepted is not None
         try:
@@ -125,12 +111,10 @@ class HttpConnection(H11Protocol):
         """A request for another protocol is none that is worth a warning."""
 
     def on_response_complete(self) -> None:
-        """The answer is written."""
         super().on_response_complete()
         self._watch()
 
     def send_400_response(self, msg: str) -> None:
-        """What came is no HTTP."""
         self._refuse(ProtocolViolation(msg))
 
     # Limits.
@@ -140,7 +124,6 @@ class HttpConnection(H11Protocol):
         return bool(self.cycle)
 
     def _watch(self) -> None:
-        """See that what the connection waits for has its time limit."""
         state = self.conn.their_state
         if self._is_handed_over or self.transport.is_closing():
             self._enter(Stage.NOTHING)
@@ -178,7 +161,6 @@ class HttpConnection(H11Protocol):
         self._refuse(RequestTimeout(f"{self._stage.value} did not come within {seconds:g} s", seconds=seconds))
 
     def _refuse(self, error: QuireError) -> None:
-        """Say what is wrong, unless an answer has begun, and close."""
         if self._has_begun and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -195,12 +177,10 @@ class HttpConnection(H11Protocol):
 
 
 def refusal(error: QuireError) -> bytes:
-    """What a connection is told that is refused before it has asked for anything."""
     return _written(h11.Connection(h11.SERVER), error)
 
 
 def _written(connection: h11.Connection, error: QuireError) -> bytes:
-    """The answer that says what is wrong, and that the connection ends."""
     answer = error_answer(error)
     status = answer.status_code
     headers = [*answer.raw_headers, (b"connection", b"close")]

@@ -24,7 +24,7 @@ from quire.http.endpoint import (
     PageLimit,
 )
 from quire.http.operations import Counted, counted
-from quire.management.messages import PREVIEW, Browsable, BrowsePage, Choice, Draft, MessageTransfer
+from quire.management.messages import PREVIEW, Browsable, BrowsePage, Choice, Draft, MessageTransfer, browse
 from quire.security import Action
 
 MAX_COUNT = 100_000  # how often one call may send a message: it answers with an id for each
@@ -49,10 +49,9 @@ class BrowseQuery(Fields, frozen=True):
 
 
 def browsed(call: Call, source: Browsable) -> BrowsePage:
-    """The page of a queue or a durable subscription that a call asks for."""
     query = call.query
-    return call.admin.queues.pages.read(
-        source, query.after, query.limit, query.selector, id=query.id, preview=query.preview
+    return browse(
+        call.broker.core, source, query.after, query.limit, query.selector, id=query.id, preview=query.preview
     )
 
 
@@ -76,7 +75,6 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 async def send(call: Call, kind: DestinationKind) -> Sent:
-    """Send a message some times, each step durable before the next one."""
     new: NewMessage = call.body
     call.check_target(checked(kind, call.name))
     draft = Draft(_body(new), _trace_of(call, new.headers) | new.headers, new.priority, new.expiration, new.persistent)
@@ -108,7 +106,7 @@ def _body(new: NewMessage) -> bytes:
 ENDPOINTS = [
     Endpoint(
         "GET", "/queues/{name}/messages", READ_QUEUE, "Browse messages, oldest first, without consuming them.",
-        lambda call: browsed(call, call.admin.queues.existing(call.name)), BrowsePage, BrowseQuery,
+        lambda call: browsed(call, call.broker.destinations.existing_queue(call.name)), BrowsePage, BrowseQuery,
     ),
     Endpoint(
         "POST", "/queues/{name}/messages", WRITE_QUEUE, "Send a message. The answer comes when it is durable.",
@@ -138,7 +136,6 @@ class Chosen(Fields, frozen=True, kw_only=True):
     after: str | None = None
 
     def choice(self, call: Call, source: Destination | None = None) -> Choice:
-        """The same for the core: messages of the queue in the path, or those of another source."""
         call.guard.check_selector(source or Destination(DestinationKind.QUEUE, call.name), self.selector)
         return Choice(self.selector, self.ids, self.limit, after=self.after)
 
@@ -177,24 +174,16 @@ class Copied(msgspec.Struct, frozen=True):
     next: str | None
 
 
-def _count_transfer(call: Call, transfer: Callable[..., MessageTransfer], *arguments: Any) -> Any:
+def count(call: Call, steps: MessageTransfer) -> Any:
     """Count what a transfer is about; without a selection that is known at once."""
-    steps = transfer(*arguments, counts=True)
     chosen: Chosen = call.body
     if chosen.selector is None and not chosen.ids and chosen.after is None and steps.expected is not None:
         return Counted(steps.expected)
     return counted(call.service.clock, steps)
 
 
-def count_purge(
-    call: Call, transfer: Callable[..., MessageTransfer], *names: str, source: Destination | None = None
-) -> Any:
-    """What a dry run of a purge tells."""
-    return _count_transfer(call, transfer, *names, call.body.choice(call, source))
-
-
 def _count_move(call: Call, transfer: Callable[..., MessageTransfer]) -> Any:
-    return _count_transfer(call, transfer, call.name, call.body.to, call.body.choice(call))
+    return count(call, transfer(call.name, call.body.to, call.body.choice(call), counts=True))
 
 
 def _count_redrive(call: Call) -> Any:
@@ -251,7 +240,8 @@ ENDPOINTS += [
             "messages.purged", "queue {queue} was purged", Purged,
             call.admin.queues.purge(call.name, call.body.choice(call)),
         ),
-        Purged, ActionQuery, Chosen, dry_run=lambda call: count_purge(call, call.admin.queues.purge, call.name),
+        Purged, ActionQuery, Chosen,
+        dry_run=lambda call: count(call, call.admin.queues.purge(call.name, call.body.choice(call), counts=True)),
         check=_may_choose,
     ),
     Endpoint(

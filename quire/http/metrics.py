@@ -12,7 +12,7 @@ import os
 import resource
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, takewhile
 from operator import add, attrgetter
 from pathlib import Path
@@ -21,10 +21,12 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from quire import __version__
 from quire.broker.broker import Broker
 from quire.broker.core.core import BOUNDS, HoldCause
+from quire.broker.schedule import KIND
+from quire.destination import DestinationKind
+from quire.errors import StoreError
 from quire.http.broker import broker_status
 from quire.http.services import Services
 from quire.management.blocked import CAUSES, held_producers
-from quire.management.schedule import NextDue
 from quire.resources import (
     Blocked,
     BrokerStatus,
@@ -51,8 +53,6 @@ Samples = Iterable[tuple[str, float]]
 
 
 class Family(NamedTuple, Generic[T]):
-    """A metric of many things of a kind."""
-
     name: str  # its name; that of a counter ends with ``_total``
     kind: Literal["counter", "gauge", "histogram"]  # what Prometheus calls it
     text: str  # what it means
@@ -60,7 +60,6 @@ class Family(NamedTuple, Generic[T]):
 
 
 def written(families: Iterable[Family[T]], things: Sequence[T]) -> Iterator[bytes]:
-    """The metrics of many things, in pieces."""
     for family in families:
         yield f"# HELP {family.name} {family.text}\n# TYPE {family.name} {family.kind}\n".encode()
         for start in range(0, len(things), SLICE):
@@ -69,12 +68,10 @@ def written(families: Iterable[Family[T]], things: Sequence[T]) -> Iterator[byte
 
 
 def lines(name: str, samples: Samples) -> bytes:
-    """The lines of some samples of a metric."""
     return "".join([f"{name}{labels} {float(value)!r}\n" for labels, value in samples]).encode()
 
 
 def labelled(**labels: str) -> str:
-    """Labels as they are written behind a metric's name."""
     pairs = [f'{label}="{_escaped(text)}"' for label, text in sorted(labels.items())]
     return f"{{{','.join(pairs)}}}" if pairs else ""
 
@@ -94,17 +91,14 @@ class StatusFamily(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the metric."""
         return self.row[0][1].name
 
     @property
     def combined(self) -> Callable[[float, float], float]:
-        """How the values of two things become one."""
         joins: dict[str, Callable[[float, float], float]] = {"sum": add, "max": max, "min": min}
         return joins[self.row[0][0].join]
 
     def samples(self, thing: Status, about: dict[str, str]) -> Iterator[tuple[str, float]]:
-        """The labels and the values of one thing; ``about`` are the labels that say which one."""
         for _, metric, value_of in self.row:
             value = value_of(thing)
             if isinstance(value, Blocked):
@@ -113,7 +107,6 @@ class StatusFamily(NamedTuple):
                 yield labelled(**about, **metric.labels), known
 
     def written(self, things: Sequence[Any], about: Callable[[Any], dict[str, str]]) -> Iterator[bytes]:
-        """The metric with the samples of many things, in pieces."""
         field, metric, _ = self.row[0]
 
         def samples(thing: Status) -> Samples:
@@ -137,8 +130,6 @@ _BROKER = _families(BrokerStatus)
 
 
 class Kind(NamedTuple):
-    """A kind of things that have metrics."""
-
     families: list[StatusFamily]
     about: Callable[[Any], dict[str, str]]  # the labels that say which one it is
 
@@ -156,21 +147,12 @@ KINDS = {
 
 
 def broker_metrics(status: BrokerStatus) -> Iterator[bytes]:
-    """What of the broker's status is a metric."""
     for family in _BROKER:
         yield from family.written([status], lambda _: {})
 
 
 class KindMetrics:
-    """The metrics of all things of a kind, given one after the other.
-
-    Args:
-        kind: the name of the kind, one of ``KINDS``.
-        limit: how many things have metrics of their own.
-
-    Attributes:
-        omitted: how many have none.
-    """
+    """The metrics of all things of a kind: the first ones up to a limit have their own, the others are added up."""
 
     def __init__(self, kind: str, limit: int) -> None:
         self.omitted = 0
@@ -180,7 +162,6 @@ class KindMetrics:
         self._others: list[dict[str, float]] = [{} for _ in self._kind.families]
 
     def add(self, thing: Status) -> None:
-        """Take in the next thing."""
         about = self._kind.about(thing)
         if len(self._shown) < self._limit and OMITTED not in about.values():
             self._shown.append(thing)
@@ -192,22 +173,18 @@ class KindMetrics:
                 others[labels] = family.combined(others.get(labels, 0.0), value)
 
     def written(self) -> Iterator[bytes]:
-        """All metrics of the kind, in pieces."""
         for family, others in zip(self._kind.families, self._others, strict=True):
             yield from family.written(self._shown, self._kind.about)
             yield lines(family.name, others.items())
 
 
 class Totals:
-    """What is counted over all queues and over all consumer groups, whether they have metrics of their own or not."""
-
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._blocked: Counter[str] = Counter()
         self._lags: dict[str, int] = {}
 
     def add(self, thing: Status) -> None:
-        """Take in a thing of any kind."""
         if isinstance(thing, QueueStatus) and thing.blocked:
             self._blocked[thing.blocked.cause] += 1
         elif isinstance(thing, ConsumerGroupStatus):
@@ -216,7 +193,6 @@ class Totals:
             self._lags[stream] = self._lags.get(stream, 0) + thing.lag
 
     def written(self, omitted: dict[str, int]) -> Iterator[bytes]:
-        """These totals; ``omitted`` says of each kind how many things have no metrics of their own."""
         families: list[Family[None]] = [
             Family("quire_queues_blocked", "gauge", "Blocked queues, by cause.", lambda _: self._blocked_samples()),
             Family("quire_groups_lag_messages", "gauge", "Lag of all consumer groups of a stream.",
@@ -306,9 +282,37 @@ STATUSES = 20  # of so many destinations the status is read at once
 DETAILED = 10_000  # of so many destinations or groups one detailed answer has metrics
 
 
-class BrokerMetrics:
-    """Reads a broker's metrics."""
+MOST = 1000  # how many entries of the index are looked at: the messages of all destinations that expire are in it
+_EVER = 1 << 62
 
+
+class NextDue:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._lane = 0
+
+    def read(self) -> int | None:
+        """When it is due, in ms since the epoch; None if it is not among the first ``MOST``, or unreadable."""
+        schedule = self._broker.schedule
+        if schedule.depth == 0 or schedule.soon.earliest is not None:
+            return schedule.soon.earliest
+        try:
+            return self._from_store()
+        except StoreError:  # the part that has to read it tells of it
+            return None
+
+    def _from_store(self) -> int | None:
+        if not self._lane:
+            known = self._broker.core.store.destinations()
+            self._lane = next((stored.lanes[0] for stored in known if stored.kind == KIND), 0)
+        found = self._broker.core.store.expired(_EVER, MOST)
+        sequence = next((entry.sequence for entry in found if entry.lane == self._lane), None)
+        if sequence is None:
+            return None
+        return next((message.due for message in self._broker.schedule.browse(sequence - 1, 1).messages), None)
+
+
+class BrokerMetrics:
     def __init__(self, services: Services) -> None:
         self._services = services
         self._next_due = NextDue(services.service.broker)
@@ -342,23 +346,24 @@ class BrokerMetrics:
         yield from written([Family("quire_metrics_omitted", "gauge", text, lambda _: samples)], [None])
 
     def count(self, kind: str) -> int:
-        """How many things of a kind there are."""
-        destinations = self._services.service.broker.destinations
-        known: dict[str, Sized] = {
-            "queue": destinations.queues,
-            "topic": destinations.topics,
-            "stream": destinations.streams,
-        }
-        return len(known[kind]) if kind in known else self._services.admin.groups.count
+        broker = self._services.service.broker
+        return len(broker.groups.all() if kind == "group" else self._destinations(kind)[0])
 
     def _statuses(self, kind: str, prefix: str = "") -> Iterator[Status]:
-        admin, after = self._services.admin, _just_before(prefix)
         if kind == "group":
-            return (group for group in admin.groups.groups() if group.stream.startswith(prefix))
-        listed: dict[str, Callable[[str], Iterator[QueueStatus | TopicStatus | StreamStatus]]] = {
-            "queue": admin.queues.queues, "topic": admin.topics.topics, "stream": admin.streams.streams,
+            return (group for group in self._services.admin.groups.groups() if group.stream.startswith(prefix))
+        known, status = self._destinations(kind)
+        names = self._services.service.broker.destinations.names(DestinationKind(kind), _just_before(prefix))
+        chosen = takewhile(lambda name: name.startswith(prefix), names)
+        return (status(known[name]) for name in chosen if name in known)
+
+    def _destinations(self, kind: str) -> tuple[Mapping[str, Any], Callable[[Any], Status]]:
+        known, admin = self._services.service.broker.destinations, self._services.admin
+        kinds: dict[str, tuple[Mapping[str, Any], Callable[[Any], Status]]] = {
+            "queue": (known.queues, admin.queues.status), "topic": (known.topics, admin.topics.status),
+            "stream": (known.streams, admin.streams.status),
         }  # fmt: skip
-        return takewhile(lambda status: status.name.startswith(prefix), listed[kind](after))
+        return kinds[kind]
 
     def _due(self, _broker: Broker) -> Samples:
         due = self._next_due.read()

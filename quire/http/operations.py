@@ -24,8 +24,6 @@ from quire.resources import OperationStatus, doc
 
 
 class Measured:
-    """A coroutine that is driven step by step, and each step is measured."""
-
     def __init__(self, coroutine: Coroutine[Any, Any, None], meter: TurnMeter, what: str) -> None:
         self._coroutine = coroutine
         self._meter = meter
@@ -66,7 +64,6 @@ class RequestMemory:
         self._taken += size
 
     def release(self) -> None:
-        """The request is done."""
         self._broker.core.charge_partial(-self._taken)
         self._taken = 0
 
@@ -76,13 +73,6 @@ MOST_ENDED = 100  # how many operations that have ended are remembered
 
 
 class Operation:
-    """One operation. It is told of its progress, and asks whether it is cancelled.
-
-    Attributes:
-        is_cancelled: whether it ends after the step under way.
-        user: who asked for it; empty as long as there are no users.
-    """
-
     def __init__(
         self, id: str, action: str, target: str, by: str, user: str, started_at: int, *, background: bool
     ) -> None:
@@ -91,15 +81,12 @@ class Operation:
         self.status = OperationStatus(id, action, target, by, "running", 0, None, background, started_at, None, None)
 
     def progress(self, done: int, of: int | None = None) -> None:
-        """So many messages are done."""
         self.status = msgspec.structs.replace(self.status, done=done, of=self.status.of if of is None else of)
 
     def named(self, action: str) -> None:
-        """What it does is known."""
         self.status = msgspec.structs.replace(self.status, action=action)
 
     def end(self, now_ms: int, error: BaseException | None = None) -> None:
-        """It is over."""
         state: Literal["done", "failed", "cancelled"] = "cancelled" if self.is_cancelled else "done"
         text = None
         if error is not None:
@@ -108,8 +95,6 @@ class Operation:
 
 
 class Operations:
-    """All operations that run, and the last ones that have ended."""
-
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._running: dict[str, Operation] = {}
@@ -118,7 +103,6 @@ class Operations:
         self._last = 0
 
     def begin(self, action: str, target: str, by: str, user: str = "", *, background: bool = False) -> Operation:
-        """Note an operation that begins."""
         self._last += 1
         operation = Operation(
             str(self._last), action, target, by, user, self._broker.core.clock.now_ms(), background=background
@@ -158,17 +142,14 @@ class Operations:
         task.add_done_callback(self._tasks.discard)
 
     def check_room(self) -> None:
-        """Refuse one more in the background if there are too many."""
         if len(self._tasks) >= MOST_RUNNING:
             text = f"{MOST_RUNNING} operations run in the background, and there may be no more"
             raise BrokerBusy(text, limit=MOST_RUNNING)
 
     def all(self) -> list[Operation]:
-        """The running ones, and those that have ended, the newest first."""
         return [*reversed(self._running.values()), *reversed(self._ended)]
 
     def existing(self, id: str) -> Operation:
-        """The operation of an id; an unknown one is an error."""
         if (found := self._running.get(id)) is not None:
             return found
         for operation in self._ended:
@@ -177,7 +158,7 @@ class Operations:
         raise UnknownOperation(f"there is no operation {id[:60]!r}", operation=id[:60])
 
     async def stop(self) -> None:
-        """The broker goes down: the operations end after the step under way."""
+        """They end after the step under way."""
         for operation in self._running.values():
             operation.is_cancelled = True
         if self._tasks:
@@ -192,8 +173,6 @@ COUNT_LIMIT = 1.0  # how many seconds a dry run counts; what it has counted then
 
 
 class Counted(NamedTuple):
-    """What an action would do."""
-
     messages: int  # to how many messages
     is_least: bool = False  # whether there may be more
     consumers: int = 0  # how many consumers or members it would disconnect, with ``force``
@@ -212,8 +191,6 @@ class DryRun(msgspec.Struct, frozen=True):
 
 
 class Intent(NamedTuple):
-    """Everything that a token is bound to."""
-
     user: str  # who asks
     action: str  # the method and the path, with its names
     query: bytes  # what else the query says, as JSON
@@ -228,12 +205,10 @@ class Confirmations:
         self._key = secrets.token_bytes(32)
 
     def token(self, intent: Intent) -> tuple[str, int]:
-        """A token for an action, and when it ends."""
         ends = self._now() + LIFETIME_MS
         return f"{ends}.{self._proof(intent, ends)}", self._clock.now_ms() + LIFETIME_MS
 
     def check(self, token: str, intent: Intent) -> None:
-        """Refuse a token that is for something else, or whose time is over."""
         ends, _, proof = token.partition(".")
         end = int(ends) if ends.isascii() and ends.isdecimal() and len(ends) < 20 else 0
         if not hmac.compare_digest(self._proof(intent, end), proof if proof.isascii() else ""):

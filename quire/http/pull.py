@@ -21,6 +21,7 @@ from quire.message import Message
 from quire.resources import StreamMessage, doc
 from quire.security import Action
 from quire.selectors import selector
+from quire.sessions.base import ACCEPTED, Settlement, SettlementKind
 from quire.sessions.settling import Outcome
 
 MAX_WAIT = 30.0  # how long a request may wait, in seconds
@@ -172,12 +173,16 @@ def _message(child: MemberSubscription, message: Message) -> ReceivedMessage:
     )
 
 
+def _settle(call: Call, how: Settlement) -> Settled:
+    new: Acknowledge | Reject | Extend = call.body
+    settle = call.services.pull.settle
+    return Settled(settle(call.name, call.path["group"], new.member, new.handles, how, call.guard))
+
+
 async def _acknowledge(call: Call) -> Settled:
-    new: Acknowledge = call.body
-    pulling = call.services.pull
-    outcomes = pulling.acknowledge(call.name, call.path["group"], new.member, new.handles, call.guard)
+    settled = _settle(call, ACCEPTED)
     await call.durable()
-    return Settled(outcomes)
+    return settled
 
 
 async def _reject(call: Call) -> Settled:
@@ -185,18 +190,14 @@ async def _reject(call: Call) -> Settled:
     if [new.delay is not None, new.level is not None, new.dead_letter].count(True) > 1:
         raise InvalidArgument("give only one of delay, level and dead_letter", argument="delay")
     delay = None if new.delay is None else round(new.delay * 1000)
-    outcomes = call.services.pull.reject(
-        call.name, call.path["group"], new.member, new.handles, call.guard,
-        delay_ms=delay if new.level is None else level_ms(new.level), dead_letter=new.dead_letter,
-    )  # fmt: skip
+    how = Settlement(SettlementKind.REJECTED, delay if new.level is None else level_ms(new.level))
+    settled = _settle(call, Settlement(SettlementKind.DEAD) if new.dead_letter else how)
     await call.durable()
-    return Settled(outcomes)
+    return settled
 
 
 def _extend(call: Call) -> Settled:
-    new: Extend = call.body
-    group, pulling = call.path["group"], call.services.pull
-    return Settled(pulling.extend(call.name, group, new.member, new.handles, new.seconds, call.guard))
+    return _settle(call, Settlement(SettlementKind.EXTEND, round(call.body.seconds * 1000)))
 
 
 async def _leave(call: Call) -> Left:

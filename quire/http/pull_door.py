@@ -40,7 +40,6 @@ from quire.message import Message
 from quire.scheduler import Timer
 from quire.selectors import Selector
 from quire.sessions.base import (
-    ACCEPTED,
     RELEASED,
     Consumer,
     ConsumerKind,
@@ -49,7 +48,6 @@ from quire.sessions.base import (
     Membership,
     Part,
     Settlement,
-    SettlementKind,
     SubscribeSpec,
     These,
     Token,
@@ -59,73 +57,40 @@ from quire.sessions.rights import Guard
 from quire.sessions.session import LocalSession
 from quire.sessions.settling import Outcome
 
-MAX_BYTES = 1 << 20
-"""With so many bytes of messages a request is answered, however many more it asked for."""
-
-MAX_MEMBERS = 10_000
-"""How many members may poll at the same time, those between two requests included."""
-
-MAX_NAME = 200
-"""The longest name of a member, in characters."""
+MAX_BYTES = 1 << 20  # with so many bytes of messages a request is answered, however many more it asked for
+MAX_MEMBERS = 10_000  # how many members may poll at the same time, those between two requests included
+MAX_NAME = 200  # the longest name of a member, in characters
 
 Outcomes = dict[str, Outcome]
 """What became of each handle; a range of them has one for each offset. It is filled when that is durable."""
 
 
 class Terms(NamedTuple):
-    """How a member takes part; with other terms it comes anew, and keeps what it has.
-
-    Attributes:
-        ack: how it acknowledges: one by one, or not at all (``auto``).
-        consume_timeout: how long it may have a message, in seconds; None for what the policy says.
-        room: where it runs.
-        partitions: those it names.
-    """
+    """How a member takes part; with other terms it comes anew, and keeps what it has."""
 
     ack: AckMode = AckMode.INDIVIDUAL
-    consume_timeout: float | None = None
+    consume_timeout: float | None = None  # in seconds; None for what the policy says
     room: str = ""
-    partitions: tuple[int, ...] = ()
+    partitions: tuple[int, ...] = ()  # those it names
 
 
 USUAL = Terms()
-"""The terms of who asks for nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class PollRequest:
-    """What a member asks for.
-
-    Attributes:
-        member: its name; None for one that is made now.
-        maximum: how many messages it wants at the most.
-        wait: how long it waits for the first one, in seconds; 0 for not at all.
-        terms: how it takes part.
-        held: handles of what it still has of earlier requests: the rest of what it had comes again. None if it has
-            everything.
-        start: where a new group begins; None for its end.
-        order: what order the group relies on; None for what it has.
-        selector: which messages the group wants; None for what it has.
-    """
-
-    member: str | None
+    member: str | None  # its name; None for one that is made now
     maximum: int
-    wait: float
+    wait: float  # for the first message, in seconds; 0 for not at all
     terms: Terms = USUAL
-    held: Sequence[str] | None = None
-    start: Start | None = None
-    order: Order | None = None
-    selector: Selector | None = None
+    held: Sequence[str] | None = None  # what it still has: the rest of what it had comes again. None for everything
+    start: Start | None = None  # where a new group begins; None for its end
+    order: Order | None = None  # None for what the group has
+    selector: Selector | None = None  # the same
 
 
 class PullRequest:
-    """One request. Its caller calls ``begin``, and ``abandon`` if the client is not there any more to take the answer.
-
-    Attributes:
-        puller: who makes it.
-        taken: the messages it got, with the member's part each is of.
-        error: why it failed; None if it did not.
-    """
+    """One request. Its caller calls ``begin``, and ``abandon`` if the client has left before it took the answer."""
 
     def __init__(self, puller: "PullMember", maximum: int, wait: float) -> None:
         self.puller = puller
@@ -136,16 +101,11 @@ class PullRequest:
         self._done: Callable[[], None] | None = None
 
     def begin(self, done: Callable[[], None]) -> None:
-        """Wait for messages."""
         self._done = done
         self.puller.ask(self)
 
     def end(self, error: QuireError | None = None) -> None:
-        """Answer now. Nothing happens if it is answered already.
-
-        Args:
-            error: why it fails; None if it does not.
-        """
+        """Answer now, unless it is answered already."""
         if (done := self._stop()) is not None:
             self.error = error
             if error is not None:
@@ -170,15 +130,7 @@ class PullRequest:
 
 
 class PullMember:
-    """One member: a door without a connection.
-
-    Args:
-        id: its name. It is static: the group awaits it after a restart of the broker.
-        left: called when it is gone.
-
-    Raises:
-        QuireError: it may not join.
-    """
+    """One member: a door without a connection. It is static: the group awaits it after a restart of the broker."""
 
     has_ended = False
 
@@ -207,13 +159,11 @@ class PullMember:
 
     @property
     def member(self) -> GroupMember:
-        """What the group knows of it."""
         assert isinstance(self._consumer, MemberConsumer)
         return self._consumer.whole
 
     @property
     def is_current(self) -> bool:
-        """Whether it is still the group's member of its name."""
         return not self.member.group.is_removed and self._is_member
 
     @property
@@ -231,18 +181,15 @@ class PullMember:
         self._session.pull(self._consumer, poll.maximum, poll.wait_ms)
 
     def answered_request(self) -> None:
-        """A request is answered, or its caller is gone."""
         self._poll = None
         self._session.pull(self._consumer, 0, -1)
         self.rest()
 
     def give_back(self, part: MemberSubscription, sequences: list[int]) -> None:
-        """Messages are not part of an answer after all."""
         if part.number in self._session.parts and self.terms.ack is not AckMode.AUTO:
             self._session.settle(These(part, sequences), RELEASED)
 
     def settle(self, handles: list[Handle], how: Settlement, outcomes: Outcomes) -> None:
-        """Settle messages; the outcomes are told when they are durable."""
         self._session.settle(Handles(self._consumer, handles), how, token=outcomes)
 
     def rest(self) -> None:
@@ -257,7 +204,6 @@ class PullMember:
             self._idle.cancel()
 
     def _was_silent(self) -> None:
-        """It has made no request for the grace time."""
         deadlines = [m.deadline for child in self.member.children.values() for m in child.in_flight.values()]
         if deadlines and self._is_member:
             remaining = max(deadlines) - self._core.clock.monotonic()
@@ -292,7 +238,6 @@ class PullMember:
         self._core.unwritten(self)
 
     def flush(self) -> None:
-        """The turn ends: answer with what it has brought."""
         if self._poll is not None and self._poll.taken:
             self._poll.end()
 
@@ -302,17 +247,14 @@ class PullMember:
             self._poll.end()
 
     def answered(self, token: Token, result: Any) -> None:
-        """Handles were settled."""
         token.update({written(first, *place): outcome for (first, _, *place), outcome in result.items()})
 
     def ended(self, error: QuireError) -> None:
-        """Its group or its stream is deleted, say."""
         if self._poll is not None:
             self._poll.end(error)
         self.leave()
 
     def consumer_ended(self, consumer: Consumer, error: QuireError) -> None:
-        """The same."""
         self.ended(error)
 
     def discard(self) -> None:
@@ -326,7 +268,6 @@ class PullMember:
 
 
 def another_came(member: str) -> InvalidArgument:
-    """What a request is told when another one takes its place."""
     text = f"another request of member {member[:60]!r} came: give each worker a name of its own"
     return InvalidArgument(text, argument="member")
 
@@ -335,21 +276,14 @@ _HANDLE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?\.(\d{1,6}|r)\.(\d{1,18})", re.
 
 
 def written(offset: int, partition: int, epoch: int) -> str:
-    """The handle of one message as clients see it."""
     return f"{offset}.{RETRY_LANE if partition == RETRIES else partition}.{epoch}"
 
 
 def handle_of(part: MemberSubscription, message: Message) -> str:
-    """The handle of a message that a member has."""
     return written(message.sequence, part.partition, part.epoch)
 
 
 def read_handles(texts: Sequence[str]) -> list[Handle]:
-    """Read handles.
-
-    Raises:
-        InvalidArgument: one is none, or they are about too many messages.
-    """
     handles, total = [], 0
     for text in texts:
         found = _HANDLE.fullmatch(text)
@@ -384,15 +318,7 @@ class PullMembers:
         self._broker = broker
         self._members: dict[tuple[str, str, str], PullMember] = {}
 
-    # Messages.
-
     def poll(self, stream: str, group: str, request: PollRequest, guard: Guard) -> PullRequest:
-        """Ask for messages. The member joins the group, if it is not there; both are made if need be.
-
-        Raises:
-            InvalidHeader: the group has none.
-            InvalidArgument: the member has none, or a handle is none.
-        """
         name = secrets.token_hex(8) if request.member is None else _checked(request.member)
         opened = self._open(stream, group, request)
         opened.check_owner(name, guard.access.principal.name)
@@ -408,41 +334,10 @@ class PullMembers:
         wanted = known.selector if known is not None and request.selector is None else request.selector
         return self._broker.groups.open(of, group, start=request.start, order=request.order, selector=wanted)
 
-    def acknowledge(self, stream: str, group: str, member: str, handles: Sequence[str], guard: Guard) -> Outcomes:
-        """A member is done with messages.
-
-        Returns:
-            What became of each, when the open commit is done.
-
-        Raises:
-            InvalidArgument: a handle is none.
-            StoreError: the store cannot be read. Nothing is changed.
-        """
-        return self._settle(stream, group, member, handles, ACCEPTED, guard)
-
-    def reject(
-        self, stream: str, group: str, member: str, handles: Sequence[str], guard: Guard, *,
-        delay_ms: int | None = None, dead_letter: bool = False,
-    ) -> Outcomes:  # fmt: skip
-        """A member could not process messages; as ``acknowledge``.
-
-        Args:
-            delay_ms: how long they wait for their next delivery, in milliseconds; None for what the policy says.
-            dead_letter: whether they become dead letters at once.
-        """
-        how = Settlement(SettlementKind.DEAD) if dead_letter else Settlement(SettlementKind.REJECTED, delay_ms)
-        return self._settle(stream, group, member, handles, how, guard)
-
-    def extend(
-        self, stream: str, group: str, member: str, handles: Sequence[str], seconds: float, guard: Guard
-    ) -> Outcomes:  # fmt: skip
-        """A member needs more time for messages; as ``acknowledge``, but it is so at once."""
-        how = Settlement(SettlementKind.EXTEND, round(seconds * 1000))
-        return self._settle(stream, group, member, handles, how, guard)
-
-    def _settle(
+    def settle(
         self, stream: str, group: str, member: str, handles: Sequence[str], how: Settlement, guard: Guard
-    ) -> Outcomes:  # fmt: skip
+    ) -> Outcomes:
+        """What became of each is known when the open commit is done."""
         read = read_handles(handles)
         of = self._broker.groups.existing(stream, group)
         here = self._present(of, member, read, guard)
@@ -474,7 +369,6 @@ class PullMembers:
         return here
 
     def _join(self, group: Group, name: str, terms: Terms, held: Held, guard: Guard) -> PullMember:
-        """Have a member come, or come anew."""
         before = self._find(group, name)
         if before is None and len(self._members) >= MAX_MEMBERS:
             raise LimitExceeded(f"{MAX_MEMBERS} members poll, which is the limit", limit=MAX_MEMBERS)
@@ -493,11 +387,6 @@ class PullMembers:
             del self._members[_key(puller)]
 
     def leave(self, stream: str, group: str, member: str, guard: Guard) -> bool:
-        """A member goes for good: its partitions go to others at once, and what it has comes again.
-
-        Returns:
-            Whether it was there.
-        """
         of = self._broker.groups.existing(stream, group)
         of.check_owner(member, guard.access.principal.name)
         here = self._find(of, member)
@@ -506,7 +395,7 @@ class PullMembers:
         return here is not None
 
     def stop(self) -> None:
-        """The broker goes down: requests that wait are told. Members are awaited when it is back."""
+        """Requests that wait are told; members are awaited when the broker is back."""
         for puller in list(self._members.values()):
             puller.replaced(BrokerStopping("the broker is going down: ask again"))
 

@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 
 from quire.broker.routing.addresses import Address
+from quire.broker.topics.topic import DurableSubscription
 from quire.destination import Destination, DestinationKind
 from quire.errors import AccessRefused, InvalidArgument
 from quire.http.answers import Answer, attachment
@@ -28,9 +29,19 @@ from quire.http.endpoint import (
     see_named,
     table_listing,
 )
-from quire.http.messages import BrowseQuery, Chosen, Purged, browsed, count_purge
+from quire.http.messages import BrowseQuery, Chosen, Purged, browsed, count
 from quire.http.operations import Counted
-from quire.management.messages import LARGE, Browsable, BrowsePage, Choice, LedgerEntry, Located, MessageView
+from quire.management.messages import (
+    LARGE,
+    Browsable,
+    BrowsePage,
+    Choice,
+    LedgerEntry,
+    Located,
+    MessageTransfer,
+    MessageView,
+)
+from quire.management.queues import delete_queue, delete_topic
 from quire.message import Message
 from quire.resources import DurableStatus, GroupPage, QueueStatus, TopicStatus
 from quire.security import Action, Permission
@@ -51,7 +62,7 @@ def _close_group(call: Call) -> Closed:
 
 
 def _count(call: Call) -> Counted:
-    queue = call.admin.queues.existing(call.name)
+    queue = call.broker.destinations.existing_queue(call.name)
     return Counted(queue.depth, consumers=len(queue.subscriptions))
 
 
@@ -73,7 +84,7 @@ ENDPOINTS = [
     Endpoint(
         "DELETE", "/queues/{name}", MANAGE_QUEUE, "Delete a queue with all its messages.",
         lambda call: call.removed(
-            "queue.deleted", "queue {queue} was deleted", call.admin.queues.delete(call.name, force=call.query.force)
+            "queue.deleted", "queue {queue} was deleted", delete_queue(call.broker, call.name, force=call.query.force)
         ),
         Removed, DeleteQuery, dry_run=_count,
     ),
@@ -122,7 +133,7 @@ ENDPOINTS += [
         "DELETE", "/topics/{name}", MANAGE_TOPIC,
         "Delete a topic. With force the broker disconnects consumers and removes durable subscriptions.",
         lambda call: call.removed(
-            "topic.deleted", "topic {topic} was deleted", call.admin.topics.delete(call.name, force=call.query.force)
+            "topic.deleted", "topic {topic} was deleted", delete_topic(call.broker, call.name, force=call.query.force)
         ),
         Removed, DeleteQuery, dry_run=_count_of_topic,
     ),
@@ -153,7 +164,7 @@ def require_topic(call: Call, *actions: Action) -> None:
     Of one that is not there, the broker says so to those only who may see all.
     """
     client, name, access = call.path["client"], call.name, call.access
-    durable = call.service.broker.durables.find(client, name)
+    durable = call.broker.durables.find(client, name)
     if durable is None:
         allowed = access.may(Permission.MONITOR)
     else:
@@ -197,27 +208,32 @@ async def _delete_durable(call: Call) -> Removed:
 
 def _may_purge(call: Call) -> None:
     _may_manage(call)
-    call.body.choice(call, _topic(call))
+    call.body.choice(call, _found(call).topic.destination)
 
 
-def _topic(call: Call) -> Destination:
-    return call.admin.topics.existing_durable(call.path["client"], call.name).topic.destination
+def _found(call: Call) -> DurableSubscription:
+    return call.broker.durables.existing(call.path["client"], call.name)
+
+
+def _purge_of_durable(call: Call, *, counts: bool = False) -> MessageTransfer:
+    durable = _found(call)
+    return MessageTransfer(call.broker, durable, call.body.choice(call, durable.topic.destination), counts=counts)
 
 
 async def _purge_durable(call: Call) -> Purged:
-    transfer = call.admin.topics.purge_durable(call.path["client"], call.name, call.body.choice(call, _topic(call)))
+    transfer = _purge_of_durable(call)
     text = "durable subscription {subscription} of {client} was purged"
     return await call.transferred("messages.purged", text, Purged, transfer)
 
 
 def _count_of_durable(call: Call) -> Counted:
-    durable = call.admin.topics.existing_durable(call.path["client"], call.name)
+    durable = _found(call)
     return Counted(durable.depth, consumers=len(durable.subscriptions))
 
 
 def _browse_durable(call: Call) -> BrowsePage:
     require_topic(call, Action.READ)
-    return browsed(call, call.admin.topics.existing_durable(call.path["client"], call.name))
+    return browsed(call, _found(call))
 
 
 _DURABLE = "/durables/{client}/{name}"
@@ -244,9 +260,7 @@ ENDPOINTS += [
     Endpoint(
         "POST", _DURABLE + "/purge", MANAGE_DURABLE, "Purge messages of a durable subscription.", _purge_durable,
         Purged, ActionQuery, Chosen,
-        dry_run=lambda call: count_purge(
-            call, call.admin.topics.purge_durable, call.path["client"], call.name, source=_topic(call)
-        ),
+        dry_run=lambda call: count(call, _purge_of_durable(call, counts=True)),
         check=_may_purge,
     ),
     Endpoint(
@@ -257,7 +271,6 @@ ENDPOINTS += [
 
 
 def number_in_path(call: Call, name: str) -> int:
-    """A number in the path."""
     number = parse_number(call.path[name])
     if number is None:
         raise InvalidArgument(f"{name} is {call.path[name][:60]!r}: write its number", argument=name)
@@ -266,14 +279,14 @@ def number_in_path(call: Call, name: str) -> int:
 
 def _source(call: Call) -> Browsable:
     if "client" in call.path:
-        return call.admin.topics.existing_durable(call.path["client"], call.name)
-    return call.admin.queues.existing(call.name)
+        return _found(call)
+    return call.broker.destinations.existing_queue(call.name)
 
 
 def _located(call: Call) -> Located:
     viewer = call.admin.queues.viewer
     if "offset" in call.path:
-        stream = call.admin.streams.existing(call.name)
+        stream = call.broker.destinations.existing_stream(call.name)
         return viewer.locate_in_stream(stream, number_in_path(call, "partition"), number_in_path(call, "offset"))
     return viewer.locate(_source(call), number_in_path(call, "sequence"))
 

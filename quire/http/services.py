@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
+from quire.broker.broker import Broker
 from quire.cluster.placement import SPREAD
 from quire.cluster.view import View
 from quire.destination import Destination
@@ -17,7 +18,8 @@ from quire.http.console_launcher import ConsoleLauncher
 from quire.http.operations import Confirmations, Operations
 from quire.http.pull_door import PullMembers
 from quire.http.verification import StoreVerification
-from quire.management.admin import Admin
+from quire.management.queues import Management, TopicManagement
+from quire.management.streams import ConsumerGroupManagement, StreamManagement
 from quire.resources import doc
 from quire.server.cluster.kept_pins import ClusterContext
 from quire.server.service import Service
@@ -42,15 +44,12 @@ class LoggedEvent(msgspec.Struct, frozen=True):
 
 
 class RecentEvents(logging.Handler):
-    """Keeps the last events that are logged."""
-
     def __init__(self) -> None:
         super().__init__()
         self._events: deque[LoggedEvent] = deque(maxlen=MOST)
         self._last = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep an event."""
         self._last += 1
         data = list(getattr(record, "data", {}).items())[:MOST_DATA]
         self._events.append(
@@ -68,18 +67,15 @@ class RecentEvents(logging.Handler):
 
 
 class ClusterDoor:
-    """The cluster, from one of its processes."""
-
     def __init__(self, service: Service, context: ClusterContext) -> None:
         self.context = context
         self._service = service
 
     async def view(self) -> View:
-        """What the database says now."""
         return await asyncio.to_thread(self._directory.read)
 
     async def move(self, shard: int, broker: str) -> None:
-        """Have a shard run at a broker from now on; an empty name: at any."""
+        """An empty name: at any broker."""
         if not 0 <= shard < self.context.map.shards:
             raise InvalidArgument(f"the cluster has the shards 0 to {self.context.map.shards - 1}", argument="shard")
         if broker and broker not in (await self.view()).brokers:
@@ -87,7 +83,6 @@ class ClusterDoor:
         await asyncio.to_thread(self._directory.prefer, shard, broker)
 
     async def leave(self, broker: str) -> None:
-        """Have a broker give up its shards and stop."""
         await asyncio.to_thread(self._directory.ask_to_leave, broker)
 
     async def place(self, destination: Destination, shard: int) -> None:
@@ -129,9 +124,15 @@ class ClusterDoor:
         return Directory(self.context.store)
 
 
-class Services:
-    """What all requests share."""
+class Admin:
+    def __init__(self, broker: Broker) -> None:
+        self.queues = Management(broker)
+        self.topics = TopicManagement(self.queues)
+        self.streams = StreamManagement(self.queues)
+        self.groups = ConsumerGroupManagement(self.queues)
 
+
+class Services:
     def __init__(self, service: Service, context: ClusterContext | None = None) -> None:
         self.service = service
         self.context = context
@@ -147,11 +148,6 @@ class Services:
 
     @cached_property
     def cluster(self) -> ClusterDoor:
-        """The cluster of this broker.
-
-        Raises:
-            IllegalState: it is in none.
-        """
         if self.context is None:
             raise IllegalState("this broker is in no cluster: `quire cluster start` starts one that is")
         return ClusterDoor(self.service, self.context)

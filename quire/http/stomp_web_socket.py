@@ -37,11 +37,7 @@ class StompWebSocket(LayeredTransport):
         self._frames = ServerProtocol(subprotocols=SUBPROTOCOLS, max_size=(None, FRAGMENT))
 
     def accept(self, request: h11.Request) -> None:
-        """Answer the request that begins it.
-
-        Raises:
-            ProtocolViolation: it is no request for a WebSocket, or for none that speaks STOMP.
-        """
+        """Answer the request that begins it, or raise ``ProtocolViolation``."""
         lines = [b"GET " + request.target + b" HTTP/1.1", *[name + b": " + value for name, value in request.headers]]
         self._frames.receive_data(b"\r\n".join([*lines, b"", b""]))
         events = self._frames.events_received()
@@ -55,11 +51,9 @@ class StompWebSocket(LayeredTransport):
     # The transport below calls these.
 
     def pause_writing(self) -> None:
-        """The client reads more slowly than we write."""
         self._inside.pause_writing()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
         self._inside.resume_writing()
 
     def _take_piece(self, piece: memoryview, content: list[bytes]) -> bool:
@@ -84,7 +78,6 @@ class StompWebSocket(LayeredTransport):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is closed."""
         self._core.charge_partial(-self._partial)
         self._partial = 0
         super().connection_lost(exc)
@@ -105,7 +98,6 @@ class StompWebSocket(LayeredTransport):
         self._send()
 
     def close(self) -> None:
-        """Close when what was written is sent."""
         if not self._is_closing:
             self._is_closing = True
             if not self._frames.close_expected():

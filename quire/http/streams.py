@@ -7,6 +7,7 @@ import msgspec
 
 from quire.broker.routing.addresses import Address
 from quire.broker.streams.partition import MAX_TIME_TO_LIVE, Start
+from quire.broker.streams.stream import Stream
 from quire.destination import DestinationKind
 from quire.errors import BrokerStopping, InvalidArgument
 from quire.http.endpoint import (
@@ -31,7 +32,7 @@ from quire.http.endpoint import (
 )
 from quire.http.messages import NewMessage, Sent, send
 from quire.http.operations import Counted
-from quire.management.streams import FoundMessage, StreamRange, Wanted
+from quire.management.streams import FoundMessage, StreamRange, StreamSearch, Wanted
 from quire.resources import PartitionOffsets, StreamDetails, StreamPin, StreamStatus
 from quire.units import parse_number
 
@@ -109,6 +110,10 @@ class Released(msgspec.Struct, frozen=True):
     released: str
 
 
+def _stream(call: Call) -> Stream:
+    return call.broker.destinations.existing_stream(call.name)
+
+
 async def _create(call: Call) -> StreamDetails:
     call.admin.streams.create(call.name, call.body.partitions)
     await call.changed("stream.created", "stream {stream} was created", None)
@@ -137,7 +142,7 @@ async def _find(call: Call) -> FoundMessages:
     wanted = Wanted(
         query.id, query.partition, query.offset, query.key, query.since, query.until, query.limit, query.dead_letters
     )
-    search = call.admin.streams.find(call.name, wanted)
+    search = StreamSearch(_stream(call), wanted, call.broker.queues)
     for _ in search:
         await asyncio.sleep(0)
         if call.service.is_stopping:
@@ -166,7 +171,7 @@ def _start(text: str | None) -> Start | None:
 
 
 def _count(call: Call) -> Counted:
-    stream = call.admin.streams.reader.status(call.admin.streams.existing(call.name))
+    stream = call.admin.streams.status(_stream(call))
     return Counted(stream.records, consumers=stream.members + stream.readers)
 
 
@@ -175,7 +180,7 @@ _ONE = "/streams/{name}"
 ENDPOINTS = [
     table_listing(
         "StreamList", "/streams", USER, "List the streams with their counts.", "streams", StreamStatus,
-        lambda call: call.admin.streams.table(), lambda call, stream: call.admin.streams.reader.status(stream),
+        lambda call: call.admin.streams.table(), lambda call, stream: call.admin.streams.status(stream),
         see_named(DestinationKind.STREAM),
     ),
     Endpoint(
@@ -206,7 +211,7 @@ ENDPOINTS = [
     listing(
         "Offsets", _ONE + "/offsets", SEE_STREAM,
         "List the first offset and the end of each partition, in one snapshot.", "partitions", PartitionOffsets,
-        lambda call: call.admin.streams.offsets(call.name, _start(call.query.start)), OffsetsQuery,
+        lambda call: call.admin.streams.offsets(_stream(call), _start(call.query.start)), OffsetsQuery,
     ),
     Endpoint(
         "GET", _ONE + "/partitions/{partition}/messages", READ_STREAM,
@@ -218,7 +223,7 @@ ENDPOINTS = [
     ),
     listing(
         "PinList", _ONE + "/pins", SEE_STREAM, "List the pins of a stream.", "pins", StreamPin,
-        lambda call: call.admin.streams.pins(call.name),
+        lambda call: call.admin.streams.pins(_stream(call)),
     ),
     Endpoint(
         "PUT", _ONE + "/pins/{pin}", READ_OR_MANAGE_STREAM, "Pin messages for a time.", _pin, StreamPin, body=NewPin,

@@ -11,7 +11,7 @@ from quire.errors import AccessRefused, BrokerBusy, InvalidArgument, QuireError,
 from quire.http.endpoint import ADMINISTER, USER, Call, Endpoint, Fields, listing
 from quire.resources import RuleStatus, TokenStatus, UserStatus
 from quire.security import Action, Permission, Principal, Proof
-from quire.security.accounts import BUILT_IN, LONGEST_LIFE, Changed, Token, user_of
+from quire.security.accounts import BUILT_IN, LONGEST_LIFE, SavedState, Token, user_of
 from quire.security.authentication import hashed
 from quire.settings import Rule, User
 
@@ -74,10 +74,13 @@ class WhoAmI(msgspec.Struct, frozen=True):
     may: list[str]
 
 
-async def done_of(change: Callable[Concatenate[Changed[T], P], None], *arguments: P.args, **_named: P.kwargs) -> T:
+async def done_of(
+    call: Call, edit: Callable[Concatenate[SavedState, P], tuple[SavedState, T]], *arguments: P.args, **named: P.kwargs
+) -> T:
     """Make a change (``AccountChanges``), and wait until it is durable."""
     done: asyncio.Future[T | QuireError] = asyncio.get_running_loop().create_future()
-    change(lambda outcome: None if done.done() else done.set_result(outcome), *arguments, **_named)
+    changes = call.service.security.changes
+    changes.make(lambda outcome: None if done.done() else done.set_result(outcome), edit, *arguments, **named)
     outcome = await done
     if isinstance(outcome, QuireError):
         raise outcome
@@ -112,7 +115,7 @@ async def _add(call: Call) -> UserStatus:
     password_hash = "" if new.password is None else await _hash(call, new.password)
     table: dict[str, Any] = {"name": new.name, "roles": new.roles, "certificates": new.certificates}
     user = user_of({**table, "disabled": new.disabled, "password_hash": password_hash})
-    added = await done_of(call.service.security.changes.add_user, user)
+    added = await done_of(call, call.service.security.changes.add_user, user)
     call.audit("user.added", "user {user} was added", user=added.name, roles=sorted(added.roles))
     return _status(added)
 
@@ -122,7 +125,7 @@ async def _change(call: Call) -> UserStatus:
     given = {key: value for key in ("roles", "certificates", "disabled") if (value := getattr(new, key)) is not None}
     checked = user_of({"name": name, **given})
     fields = {key: getattr(checked, key) for key in given}
-    changed = await done_of(call.service.security.changes.change_user, name, fields)
+    changed = await done_of(call, call.service.security.changes.change_user, name, fields)
     call.audit("user.changed", "user {user} was changed", user=name, **given)
     return _status(changed)
 
@@ -132,14 +135,14 @@ async def _set_password(call: Call) -> PasswordSet:
     if not call.access.may(Permission.ADMINISTER) and (principal.name, principal.proof) != (name, Proof.PASSWORD):
         raise AccessRefused("only an administrator sets the password of another user", user=name)
     password_hash = await _hash(call, call.body.password)
-    changed, tokens = await done_of(call.service.security.changes.set_password, name, password_hash)
+    changed, tokens = await done_of(call, call.service.security.changes.set_password, name, password_hash)
     call.audit("user.password", "the password of user {user} was changed", user=name)
     return PasswordSet(**msgspec.structs.asdict(_status(changed)), tokens=tokens)
 
 
 async def _remove(call: Call) -> UserStatus:
     name = call.path["user"]
-    removed = await done_of(call.service.security.changes.remove_user, name)
+    removed = await done_of(call, call.service.security.changes.remove_user, name)
     call.audit("user.removed", "user {user} was removed", user=name)
     return _status(removed)
 
@@ -155,7 +158,6 @@ def _who(call: Call) -> WhoAmI:
 
 
 def _actions(call: Call, principal: Principal, secured: bool) -> list[str]:
-    """What the rules allow the caller to do with the destination of the query, or with some destination."""
     if call.query.destination is None:
         subjects = {"*", f"user:{principal.name}", *[f"role:{role}" for role in principal.roles]}
         rules = [rule for rule in (*BUILT_IN, *call.service.security.accounts.rules) if rule.subject in subjects]
@@ -226,21 +228,21 @@ def _table(call: Call) -> dict[str, Any]:
 
 async def _add_rule(call: Call) -> RuleStatus:
     table = _table(call)
-    rule = await done_of(call.service.security.changes.add_rule, table)
+    rule = await done_of(call, call.service.security.changes.add_rule, table)
     call.audit("rule.added", "the rule {rule} was added", rule=str(rule))
     return _rule_status(rule)
 
 
 async def _set(call: Call) -> RuleStatus:
     id, table = call.path["rule"], _table(call)
-    rule = await done_of(call.service.security.changes.set_rule, id, table)
+    rule = await done_of(call, call.service.security.changes.set_rule, id, table)
     call.audit("rule.changed", "the rule is now {rule}", rule=str(rule))
     return _rule_status(rule)
 
 
 async def _remove_rule(call: Call) -> RuleStatus:
     id = call.path["rule"]
-    rule = await done_of(call.service.security.changes.remove_rule, id)
+    rule = await done_of(call, call.service.security.changes.remove_rule, id)
     call.audit("rule.removed", "the rule {rule} was removed", rule=str(rule))
     return _rule_status(rule)
 
@@ -321,7 +323,7 @@ async def _create(call: Call) -> CreatedToken:
     elif not owner:
         raise InvalidArgument("name the owner of the token", argument="owner")
     changes = call.service.security.changes
-    token, secret = await done_of(changes.add_token, owner, new.expires_in, new.roles, new.text)
+    token, secret = await done_of(call, changes.add_token, owner, new.expires_in, new.roles, new.text)
     call.audit("token.created", "the token {token} of {owner} was made", token=token.id, owner=owner)
     return CreatedToken(_token_status(token), secret)
 
@@ -331,7 +333,7 @@ async def _revoke(call: Call) -> TokenStatus:
     token = security.accounts.state.tokens.get(id)
     if token is None or not _may_see(call, token):
         raise UnknownToken(f"there is no token {id[:60]!r}", token=id[:60])
-    revoked = await done_of(security.changes.revoke_token, id)
+    revoked = await done_of(call, security.changes.revoke_token, id)
     call.audit("token.revoked", "the token {token} of {owner} was revoked", owner=revoked.owner)
     return _token_status(revoked)
 

@@ -53,14 +53,12 @@ class StoreVerification:
         self._runs = False
 
     def check(self) -> None:
-        """Refuse a check that is not possible now."""
         if self._url == "memory:":
             raise InvalidArgument("the store is in the broker's memory: there is nothing to check", argument="store")
         if self._runs:
             raise IllegalState("the store is being checked already: see the operations")
 
     async def run(self, operation: Operation, of: int) -> None:
-        """Check the store; ``of`` is how many records it has, about."""
         self._runs, began = True, self._clock.monotonic()
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "quire.http.verification", stdin=PIPE, stdout=PIPE, env=child_environment()

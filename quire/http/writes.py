@@ -5,13 +5,15 @@ from typing import Annotated
 
 import msgspec
 
-from quire.broker.bulk.row_reader import Columns
+from quire.broker.admission import check_room
+from quire.broker.bulk.row_reader import Columns, RowReader
+from quire.broker.bulk.rows import Row, send, target_of
 from quire.broker.routing.route import MAX_PRODUCER_ID
 from quire.destination import written
 from quire.errors import InvalidArgument
 from quire.http.endpoint import MONITOR, OPERATE, USER, Call, Endpoint, Fields, rows_of, table_listing
-from quire.management.bulk import Rows, StageList
-from quire.resources import ProducerStatus
+from quire.management.tables import Table
+from quire.resources import ProducerStatus, Status
 from quire.settings import split_address
 
 Producer = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PRODUCER_ID, pattern="^[^\0]*$")]
@@ -20,6 +22,7 @@ Producer = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PRODUCER_ID,
 Number = Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
 
+STEP = 500  # how many rows are read in one step
 CHECKED = 200  # of so many destinations at once the broker looks whether the caller may write to them
 
 ROWS = rows_of("write on the destinations of the rows; to commit or discard them, the id of their producer")
@@ -52,6 +55,24 @@ class Staged(msgspec.Struct, frozen=True):
     rows: int
 
 
+class StageEntry(Status, frozen=True):
+    """Some staged rows. ``decided`` ones are committed and on their way to their destinations."""
+
+    stage: str
+    producer: str
+    rows: int
+    bytes: int
+    age_seconds: float
+    decided: bool
+
+
+class StageList(Status, frozen=True):
+    """All staged rows, in the order of staging, and their bytes in the store."""
+
+    bytes: int
+    stages: list[StageEntry]
+
+
 class StagedCommit(Fields, frozen=True):
     """The stages to commit, in order, and the producer's number of this write.
 
@@ -77,51 +98,67 @@ class Discarded(msgspec.Struct, frozen=True):
 
 
 async def _write(call: Call) -> Written:
-    query = call.query
+    """A numbered write that the broker has accepted before writes nothing."""
+    query, broker = call.query, call.broker
     if (query.producer is None) != (query.sequence is None):
         raise InvalidArgument("producer and sequence belong together: give both or neither", argument="sequence")
     rows = await _read_rows(call)
-    is_new = call.admin.writes.write(rows, query.producer, query.sequence)
+    check_room(broker.core, stored=True)
+    targets = [target_of(broker.routing, row) for row in rows]
+    is_new = query.producer is None or broker.producers.take(query.producer, query.sequence)
+    if is_new:
+        send(broker.core, rows, targets)
     await call.durable()
     return Written(len(rows) if is_new else 0, not is_new)
 
 
 async def _stage(call: Call) -> Staged:
     rows = await _read_rows(call)
-    stage = call.admin.writes.stage(call.query.producer, rows)
+    stage = call.broker.staged.stage(call.query.producer, rows)
     await call.durable()
     return Staged(stage, len(rows))
 
 
-async def _read_rows(call: Call) -> Rows:
-    """The rows of a request; the event loop has its turn in between."""
+async def _read_rows(call: Call) -> list[Row]:
+    """The rows of a request, whose destinations are created; the event loop has its turn in between."""
     columns: Columns = call.body
+    broker = call.broker
     named = [columns.destination] if isinstance(columns.destination, str) else columns.destination
     for number, destination in enumerate(dict.fromkeys(named), 1):
         call.check_target(written(destination))
         if number % CHECKED == 0:
             await asyncio.sleep(0)
-    rows: Rows = []
-    for step in call.admin.writes.rows(call.body, call.guard.sender):
+    check_room(broker.core, stored=True)
+    limits, rows = broker.core.settings.stomp, list[Row]()
+    for step in RowReader(limits, broker.destinations, broker.routing, columns, call.guard.sender).steps(STEP):
         rows += step
         await asyncio.sleep(0)
-    while call.admin.writes.is_full:  # the messages of others do not wait behind these
+    while broker.core.is_full:  # the messages of others do not wait behind these
         await call.durable()
     return rows
 
 
+def _stages(call: Call) -> StageList:
+    staged, now = call.broker.staged, call.service.clock.now_ms()
+    entries = [
+        StageEntry(id, each.producer, each.rows, each.bytes, max(now - each.staged_at, 0) / 1000, staged.is_decided(id))
+        for id, each in staged.stages.items()
+    ]
+    return StageList(staged.bytes, entries)
+
+
 async def _commit(call: Call) -> Written:
-    commit = call.body
-    written = call.admin.writes.commit(commit.producer, commit.sequence, commit.stages)
+    commit, staged = call.body, call.broker.staged
+    written = staged.commit(commit.producer, commit.sequence, commit.stages)
     await call.durable()
     sent = asyncio.Event()
-    call.admin.writes.when_sent(commit.producer, sent.set)
+    staged.when_sent(commit.producer, sent.set)
     await sent.wait()
     return Written(written or 0, written is None)
 
 
 async def _discard(call: Call) -> Discarded:
-    rows = call.admin.writes.discard(call.body.producer, call.body.stages)
+    rows = call.broker.staged.discard(call.body.producer, call.body.stages)
     await call.durable()
     return Discarded(rows)
 
@@ -136,7 +173,7 @@ ENDPOINTS = [
         StageQuery, body=Columns, status=201, packed=True,
     ),
     Endpoint(
-        "GET", "/write/stages", MONITOR, "List the staged rows.", lambda call: call.admin.writes.stages(), StageList,
+        "GET", "/write/stages", MONITOR, "List the staged rows.", _stages, StageList,
     ),
     Endpoint(
         "POST", "/write/commit", ROWS,
@@ -153,16 +190,21 @@ class Forgotten(msgspec.Struct, frozen=True):
     forgotten: str
 
 
+def producers(call: Call) -> Table[str]:
+    known = call.broker.producers
+    return Table(known.ids, str, {"last_sent": known.last_sent}, {}, is_ordered=True)
+
+
 async def _forget(call: Call) -> Forgotten:
     id = call.path["producer"]
-    call.admin.writes.forget_producer(id)
+    call.broker.producers.forget(id)
     return await call.changed("producer.forgotten", "the producer {producer} was forgotten", Forgotten(id))
 
 
 ENDPOINTS += [
     table_listing(
         "ProducerList", "/producers", MONITOR, "List the producers that number their sends.", "producers",
-        ProducerStatus, lambda call: call.admin.writes.producers(), lambda call, id: call.admin.writes.producer(id),
+        ProducerStatus, producers, lambda call, id: call.broker.producers.status(id),
     ),
     Endpoint(
         "DELETE", "/producers/{producer}", OPERATE,

@@ -107,7 +107,6 @@ class Waits:
             self._eligible = set(map(id, source.ready_consumers()))
 
     def of(self, subscription: "Subscription") -> Wait | None:
-        """Why a consumer is given nothing; None if nothing keeps messages from it."""
         return self._by_consumer(subscription) or self._by_source(subscription)
 
     def _by_consumer(self, subscription: "Subscription") -> Wait | None:
@@ -148,7 +147,6 @@ def consumers(broker: "Broker", source: "Source") -> list[Consumer]:
 
 
 def consumer(subscription: "Subscription", now: float, waits: Waits) -> Consumer:
-    """What is known of a consumer, at a time on the monotonic clock."""
     selector, since = subscription.selector, subscription.full_since
     return Consumer(
         connection=subscription.session.name, id=subscription.id, ack=str(subscription.ack),
@@ -161,7 +159,7 @@ def consumer(subscription: "Subscription", now: float, waits: Waits) -> Consumer
 
 
 def held_producers(broker: "Broker", destination: str | None = None, most: int | None = None) -> list[HeldProducer]:
-    """The producers that are held, the longest first: all, or the first, or those of a destination."""
+    """The producers that are held, the longest first."""
     now, limit = broker.core.clock.monotonic(), broker.core.settings.producer.hold_limit
     return [
         HeldProducer(hold.session.name, hold.destination, str(hold.cause), now - hold.since, limit)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from quire.broker.core.core import Target
+from quire.broker.core.core import Core, Target
 from quire.broker.dead_letter import ORIGIN, redriven
 from quire.broker.queues.browsing import BrowsedMessage, described, entries, read, text_of, timestamp
 from quire.broker.queues.queue import LaneDispatch
@@ -53,28 +53,8 @@ Placed = tuple[Target | None, bytes]  # where a message goes, if anywhere, and w
 
 
 class TransferRights(Protocol):
-    """What the one who wants messages moved may do."""
-
     def check_transfer(self, source: Destination, target: str, *, returns: bool = False) -> None:
-        """See that messages of a queue may be brought to a destination, and to where that passes them on.
-
-        Args:
-            target: as a destination header says it.
-            returns: whether they come from there.
-
-        Raises:
-            AccessRefused: they may not.
-        """
-
-
-class _Unrestricted:
-    """The broker itself may do everything."""
-
-    def check_transfer(self, source: Destination, target: str, *, returns: bool = False) -> None:
-        """It may."""
-
-
-UNRESTRICTED: TransferRights = _Unrestricted()
+        """Refuse to bring messages of a queue to a destination header's target, and to where that passes them on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +80,14 @@ class Places:
     """
 
     def __init__(
-        self, broker: "Broker", source: "Queue", rights: TransferRights, to: str | None, *, redrives: bool, counts: bool
+        self,
+        broker: "Broker",
+        source: "Queue",
+        rights: TransferRights | None,
+        to: str | None,
+        *,
+        redrives: bool,
+        counts: bool,
     ) -> None:
         self.kept = 0
         self._broker = broker
@@ -115,11 +102,10 @@ class Places:
     def begin_step(self) -> None:
         self._known.clear()
         self._refused.clear()
-        if self._to is not None:
+        if self._to is not None and self._rights is not None:
             self._rights.check_transfer(self._source.destination, self._to)
 
     def of(self, message: Message) -> Placed | None:
-        """Where a message goes; None if it stays."""
         origin = message.headers().get(ORIGIN) if self._redrives else None
         if self._redrives and origin is None:
             return None
@@ -134,7 +120,7 @@ class Places:
 
     def _find(self, text: str) -> Target | None:
         try:
-            if self._to is None:
+            if self._to is None and self._rights is not None:
                 self._rights.check_transfer(self._source.destination, text, returns=True)
             if self._counts:  # counting creates no destination
                 return self._source
@@ -184,7 +170,6 @@ class MessageTransfer:
 
     @property
     def expected(self) -> int | None:
-        """How many messages it will be about, if that is known before they are looked at."""
         if self._selector is not None or self._wanted:
             return self._wanted or None
         there = self._source.depth if self._copies else self._source.depth - self._source.in_flight
@@ -269,7 +254,6 @@ class MessageTransfer:
         return placed
 
     def _put(self, messages: list[Message], places: list[Placed]) -> None:
-        """Put messages where they go, with the commit that removes them here."""
         if not self._copies:
             self._source.take_out([message.sequence for message in messages])
             self._source.remove_taken_out(messages, by_operator=True)
@@ -303,51 +287,36 @@ class BrowsePage(Status, frozen=True):
     total: Annotated[int, doc("How many messages there are, whatever the page chooses.")]
 
 
-class MessagePages:
-    """Reads pages."""
-
-    def __init__(self, broker: "Broker") -> None:
-        self._core = broker.core
-
-    def read(
-        self, source: "LaneDispatch", after: str | None = None, limit: int = 100, wanted: str | None = None, *,
-        id: str | None = None, preview: int | None = None,
-    ) -> BrowsePage:  # fmt: skip
-        """A page of messages, including those in flight; shorter for large messages, a selector or an id.
-
-        Args:
-            after: the ``next`` of the page before; None for the first one.
-            preview: how many bytes of a body are shown; None for all.
-        """
-        check_limit(limit)
-        first = parse_number(after or "0")
-        if first is None:
-            raise InvalidArgument(f"after is {str(after)[:60]!r}: give the next of an earlier page", argument="after")
-        chooses = wanted is not None or id is not None
-        messages, following = read(self._core, source, first, STEP_BYTES, STEP if chooses else limit)
-        if chooses:
-            messages, following = self._chosen(source, messages, following, limit, wanted, id)
-        found = described(source, messages, preview)
-        return BrowsePage(found, None if following is None else str(following), source.depth)
-
-    def _chosen(
-        self, source: "LaneDispatch", messages: "list[Message]", following: int | None, limit: int,
-        wanted: str | None, id: str | None,
-    ) -> "tuple[list[Message], int | None]":  # fmt: skip
-        """Those messages of a page that are wanted, and where to go on: the time of one page is bounded."""
-        chooser, clock, found = None if wanted is None else selector(wanted), self._core.clock, list["Message"]()
-        end = clock.monotonic() + BUDGET
-        for index, message in enumerate(messages):
-            if len(found) == limit or (index and clock.monotonic() >= end):
-                return found, message.sequence
-            if (id is None or message.id == id) and (chooser is None or matches(chooser, source, message)):
-                found.append(message)
-        return found, following
+def browse(
+    core: Core, source: LaneDispatch, after: str | None = None, limit: int = 100, wanted: str | None = None, *,
+    id: str | None = None, preview: int | None = None,
+) -> BrowsePage:  # fmt: skip
+    """A page of messages, including those in flight; shorter for large messages, a selector or an id."""
+    first = parse_number(after or "0")
+    if first is None:
+        raise InvalidArgument(f"after is {str(after)[:60]!r}: give the next of an earlier page", argument="after")
+    chooses = wanted is not None or id is not None
+    messages, following = read(core, source, first, STEP_BYTES, STEP if chooses else limit)
+    if chooses:
+        chooser = None if wanted is None else selector(wanted)
+        messages, following = _chosen(core, source, messages, following, limit, chooser, id)
+    found = described(source, messages, preview)
+    return BrowsePage(found, None if following is None else str(following), source.depth)
 
 
-def check_limit(limit: int) -> None:
-    if not 1 <= limit <= MAX_PAGE:
-        raise InvalidArgument(f"limit is {limit}: 1 to {MAX_PAGE}", argument="limit")
+def _chosen(
+    core: Core, source: LaneDispatch, messages: list[Message], following: int | None, limit: int,
+    chooser: Selector | None, id: str | None,
+) -> tuple[list[Message], int | None]:  # fmt: skip
+    """Those messages of a page that are wanted, and where to go on: the time of one page is bounded."""
+    found: list[Message] = []
+    end = core.clock.monotonic() + BUDGET
+    for index, message in enumerate(messages):
+        if len(found) == limit or (index and core.clock.monotonic() >= end):
+            return found, message.sequence
+        if (id is None or message.id == id) and (chooser is None or matches(chooser, source, message)):
+            found.append(message)
+    return found, following
 
 
 BodyKind = Literal["empty", "text", "json", "xml", "binary"]
@@ -356,8 +325,6 @@ PREVIEW = 64 * 1024  # how many bytes of a body an answer shows at the most
 
 
 class BodyPreview(NamedTuple):
-    """What of a body is shown."""
-
     text: str  # as text, or as base64 if it is not UTF-8
     encoding: Literal["text", "base64"]  # which of the two
     kind: BodyKind  # what it seems to be
@@ -438,8 +405,6 @@ class MessageView(Status, frozen=True):
 
 
 class Located(NamedTuple):
-    """A message that is there, before its content is read."""
-
     source: LaneDispatch | None  # None for a stream
     sequence: int
     size: int
@@ -503,7 +468,6 @@ class MessageViewer:
         return links[0].previous if links else self._broker.core.store.lane_state(lane.id).tail
 
     def view(self, located: Located, message: "Message", ledger: list[LedgerEntry] | None) -> MessageView:
-        """What is told of a message that was read."""
         headers, delivery, redelivered_to, in_flight = message.headers(), None, 0, False
         if (source := located.source) is not None:
             lane = source.lane_of(message)
@@ -572,8 +536,6 @@ _SENT_IN_STOMP_ONLY = ("destination", "message-id", "timestamp", "transaction", 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A message that is to be sent."""
-
     body: bytes  # its body
     headers: Mapping[str, str]  # headers of its own, unescaped
     priority: int = 4  # 0 to 9

@@ -1,17 +1,21 @@
-"""The operator's door to queues. Between two steps of a large operation the caller lets the open commit end."""
+"""Queues, topics and durable subscriptions: what is known of them; create, delete, pause, send, move, purge.
+
+Between two steps of a large operation the caller lets the open commit end.
+"""
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from quire.broker.admission import check_room
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Confirmation
 from quire.broker.queues.queue import LaneDispatch, Queue
 from quire.broker.routing.route import route_of
+from quire.broker.routing.temporary import check_client_id
 from quire.broker.streams.groups.group import Group
-from quire.broker.topics.topic import Topic
+from quire.broker.topics.topic import MEMORY_LIMIT, PENDING_LIMIT, DurableSubscription, Topic
 from quire.destination import Destination, DestinationKind, checked, written
 from quire.errors import (
     DestinationExists,
@@ -28,39 +32,22 @@ from quire.management.messages import (
     MAX_PAGE,
     STEP,
     STEP_BYTES,
-    UNRESTRICTED,
-    BrowsePage,
     Choice,
     Draft,
-    MessagePages,
     MessageTransfer,
     MessageViewer,
     Places,
     TransferRights,
-    check_limit,
 )
-from quire.management.overview import HistoryReader, OverviewReader
-from quire.management.sampling import Sampler
+from quire.management.overview import Sampler, name_of
 from quire.management.tables import Reader, Table, concerned, name_of_destination, rates
-from quire.management.topology import Client, TopologyReader
 from quire.message import unescape
-from quire.resources import (
-    GroupPage,
-    GroupStatus,
-    QueueStatus,
-)
+from quire.resources import DurableStatus, GroupPage, GroupStatus, QueueStatus, TopicStatus, TopicSubscriptionStatus
+from quire.selectors import selector
 
-
-def queue_reader(broker: Broker, sampler: Sampler) -> Reader[QueueStatus]:
-    return Reader(
-        QueueStatus, name="destination.name", resident_bytes="memory.used", lanes=lambda q: len(q.lanes),
-        prioritized=lambda q: len(q.lanes) > 1, consumers=lambda q: len(q.subscriptions),
-        slow_consumers=slow_consumers, groups=lambda q: len(q.groups.groups),
-        parked_for_consumers=lambda q: _parked(q)[1], parked_for_groups=lambda q: _parked(q)[0] - _parked(q)[1],
-        delayed=delayed, next_due=_next_due, oldest_message_age_seconds=sampler.first_messages.age,
-        blocked=partial(blocked, broker), subscriptions=partial(consumers, broker),
-        producers_held=lambda q: held_producers(broker, q.destination.name), **rates(sampler),
-    )  # fmt: skip
+if TYPE_CHECKING:
+    from quire.broker.core.subscription import Subscription
+    from quire.broker.topics.topic import TopicSubscription
 
 
 def slow_consumers(source: Any) -> int:
@@ -81,15 +68,6 @@ def _parked(queue: "LaneDispatch") -> tuple[int, int]:
     parkings = [lane.parking for lane in queue.lanes]
     for_consumers = sum([len(fifo) for parking in parkings for fifo in parking.matched.values()])
     return sum([parking.count for parking in parkings]), for_consumers
-
-
-def group_page(queue: "Queue", after: str, limit: int) -> GroupPage:
-    """A page of a queue's groups behind a name: those that a consumer has, or whose messages wait in memory."""
-    owned = queue.groups.groups
-    names = owned.keys() | {name for lane in queue.lanes for name, fifo in lane.parking.groups.items() if fifo}
-    found = heapq.nsmallest(limit + 1, [name for name in names if name > after])
-    page = [_status(queue, name) for name in found[:limit]]
-    return GroupPage(page, page[-1].name if len(found) > limit else None)
 
 
 def _status(queue: "Queue", name: str) -> GroupStatus:
@@ -143,7 +121,6 @@ def _dismiss(queue: Queue, force: bool) -> None:
 
 
 def dismiss_consumers(source: LaneDispatch | Topic, text: str) -> None:
-    """Disconnect all consumers of a queue, topic or durable subscription, and say why."""
     for session in list(dict.fromkeys([subscription.session for subscription in source.subscriptions])):
         session.fail(UnknownDestination(text, name=source.destination.name))
     for subscription in list(source.subscriptions):
@@ -151,7 +128,6 @@ def dismiss_consumers(source: LaneDispatch | Topic, text: str) -> None:
 
 
 T = TypeVar("T")
-S = TypeVar("S")
 
 
 class Management:
@@ -160,11 +136,16 @@ class Management:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.sampler = Sampler(broker)  # looks at everything every few seconds, once it is started
-        self.pages = MessagePages(broker)
         self.viewer = MessageViewer(broker)
-        self.overview = OverviewReader(broker, self.sampler)
-        self.history = HistoryReader(broker, self.sampler)
-        self.status = queue_reader(broker, self.sampler)
+        self.status = Reader(
+            QueueStatus, name="destination.name", resident_bytes="memory.used", lanes=lambda q: len(q.lanes),
+            prioritized=lambda q: len(q.lanes) > 1, consumers=lambda q: len(q.subscriptions),
+            slow_consumers=slow_consumers, groups=lambda q: len(q.groups.groups),
+            parked_for_consumers=lambda q: _parked(q)[1], parked_for_groups=lambda q: _parked(q)[0] - _parked(q)[1],
+            delayed=delayed, next_due=_next_due, oldest_message_age_seconds=self.sampler.first_messages.age,
+            blocked=partial(blocked, broker), subscriptions=partial(consumers, broker),
+            producers_held=lambda q: held_producers(broker, q.destination.name), **rates(self.sampler),
+        )  # fmt: skip
 
     def confirm(self, done: Callable[[QuireError | None], None]) -> None:
         """Call ``done`` when the open commit is durable, or with its error: then its messages are refused."""
@@ -172,14 +153,7 @@ class Management:
         self.broker.core.sent(waiting)
         self.broker.core.confirm(waiting, [b""])
 
-    # Look.
-
-    def queues(self, after: str = "") -> Iterator[QueueStatus]:
-        """The queues behind a name, by name; each is looked at when it is asked for."""
-        return listed(self.broker, DestinationKind.QUEUE, self.broker.queues, after, self.status)
-
     def table(self) -> Table[Queue]:
-        """All queues but temporary ones."""
         return Table(
             lambda: destinations(self.broker, DestinationKind.QUEUE, self.broker.queues), name_of_destination,
             self.status.columns | {"oldest": self.sampler.age},
@@ -191,18 +165,11 @@ class Management:
             is_ordered=True,
         )  # fmt: skip
 
-    def existing(self, name: str) -> Queue:
+    def _existing(self, name: str) -> Queue:
         return self.broker.destinations.existing_queue(name)
 
     def queue(self, name: str) -> QueueStatus:
-        return self.status(self.broker.destinations.existing_queue(name))
-
-    def browse(self, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None) -> BrowsePage:
-        return self.pages.read(self.broker.destinations.existing_queue(name), after, limit, wanted)
-
-    def topology(self, clients: Sequence[Client], focus: str, limit: int) -> TopologyReader:
-        """The picture of who sends where and who consumes, to be drawn step by step."""
-        return TopologyReader(self.broker, self.sampler, clients, focus, limit)
+        return self.status(self._existing(name))
 
     def store_size(self) -> tuple[int | None, int | None]:
         """How many bytes are in use in the store's files, and how many are free in them; None if unreadable."""
@@ -222,8 +189,6 @@ class Management:
         depths = [source.depth for known in (found.queues, found.topics) for source in known.values()]
         return sum(depths) + sum([stream.count for stream in found.streams.values()])
 
-    # Change.
-
     def create(self, name: str) -> QueueStatus:
         if name in self.broker.queues:
             raise DestinationExists(f"the queue {name!r} already exists", name=name)
@@ -231,13 +196,13 @@ class Management:
 
     def pause(self, name: str) -> QueueStatus:
         """Stop a queue's deliveries, also over a restart; producers go on. A paused one stays as it is."""
-        queue = self.broker.destinations.existing_queue(name)
+        queue = self._existing(name)
         if not queue.paused:
             self._set_paused(queue, {"paused": True, PAUSED_AT: self.broker.core.clock.now_ms()})
         return self.status(queue)
 
     def resume(self, name: str) -> QueueStatus:
-        queue = self.broker.destinations.existing_queue(name)
+        queue = self._existing(name)
         if queue.paused:
             self._set_paused(queue, {})
             queue.wake()
@@ -249,25 +214,22 @@ class Management:
         queue.stored = queue.stored._replace(settings=kept | pause)
         self.broker.core.change_destination(queue.stored.id, queue.stored)
 
-    def delete(self, name: str, *, force: bool = False) -> Iterator[int]:
-        """Purge a queue in steps, and then delete it."""
-        return delete_queue(self.broker, name, force=force)
-
-    # Message groups.
-
     def groups(self, name: str, after: str = "", limit: int = MAX_PAGE) -> GroupPage:
-        check_limit(limit)
-        return group_page(self.broker.destinations.existing_queue(name), after, limit)
+        """A page of a queue's groups behind a name: those that a consumer has, or whose messages wait in memory."""
+        queue = self._existing(name)
+        owned = queue.groups.groups
+        names = owned.keys() | {name for lane in queue.lanes for name, fifo in lane.parking.groups.items() if fifo}
+        found = heapq.nsmallest(limit + 1, [name for name in names if name > after])
+        page = [_status(queue, name) for name in found[:limit]]
+        return GroupPage(page, page[-1].name if len(found) > limit else None)
 
     def close_group(self, name: str, group: str) -> None:
         """Take a message group from its owner; messages in flight stay there, so two consumers may have some."""
-        queue = self.broker.destinations.existing_queue(name)
+        queue = self._existing(name)
         if queue.groups.owner(group) is None:
             raise UnknownGroup(f"no consumer of {name!r} has the group {group[:100]!r}", queue=name, group=group[:100])
         queue.groups.close(group)
         queue.wake()
-
-    # Messages.
 
     def send(
         self, name: str, draft: Draft, count: int = 1, kind: DestinationKind = DestinationKind.QUEUE, sender: str = ""
@@ -289,24 +251,24 @@ class Management:
 
     def purge(self, name: str, choice: Choice = ALL, *, counts: bool = False) -> MessageTransfer:
         """Remove messages that are not in flight, in steps; or only count them. Without a choice no content is read."""
-        return MessageTransfer(self.broker, self.existing(name), choice, counts=counts)
+        return MessageTransfer(self.broker, self._existing(name), choice, counts=counts)
 
     def move(
-        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights = UNRESTRICTED, *, counts: bool = False
+        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights | None = None, *, counts: bool = False
     ) -> MessageTransfer:
         """Move messages that are not in flight, oldest first, in steps; ``to`` is a queue's name or ``topic://NAME``."""
         source, places = self._places(name, _elsewhere(name, to), rights)
         return MessageTransfer(self.broker, source, choice, None if counts else places, counts=counts)
 
     def copy(
-        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights = UNRESTRICTED, *, counts: bool = False
+        self, name: str, to: str, choice: Choice = ALL, rights: TransferRights | None = None, *, counts: bool = False
     ) -> MessageTransfer:
         """As ``move``, but the messages stay in their queue as well; those in flight are copied too."""
         source, places = self._places(name, _elsewhere(name, to), rights)
         return MessageTransfer(self.broker, source, choice, None if counts else places, copies=True, counts=counts)
 
     def redrive(
-        self, name: str, choice: Choice = ALL, to: str | None = None, rights: TransferRights = UNRESTRICTED, *,
+        self, name: str, choice: Choice = ALL, to: str | None = None, rights: TransferRights | None = None, *,
         counts: bool = False,
     ) -> MessageTransfer:  # fmt: skip
         """Send dead letters back where they came from, or elsewhere, oldest first, in steps. Other messages stay."""
@@ -315,9 +277,10 @@ class Management:
         return MessageTransfer(self.broker, source, choice, places, counts=counts)
 
     def _places(
-        self, name: str, to: Destination | None, rights: TransferRights, *, redrives: bool = False, counts: bool = False
-    ) -> tuple[Queue, Places]:
-        source, text = self.existing(name), None if to is None else f"/{to.kind}/{to.name}"
+        self, name: str, to: Destination | None, rights: TransferRights | None, *, redrives: bool = False,
+        counts: bool = False,
+    ) -> tuple[Queue, Places]:  # fmt: skip
+        source, text = self._existing(name), None if to is None else f"/{to.kind}/{to.name}"
         return source, Places(self.broker, source, rights, text, redrives=redrives, counts=counts)
 
 
@@ -333,17 +296,114 @@ def destinations(broker: Broker, kind: DestinationKind, known: Mapping[str, T]) 
     return [known[name] for name in broker.destinations.names(kind) if name in known]
 
 
-def listed(
-    broker: Broker, kind: DestinationKind, known: Mapping[str, T], after: str, status: Callable[[T], S]
-) -> Iterator[S]:
-    """The destinations of a kind behind a name; each is looked at when it is asked for, if it is still there."""
-    for name in broker.destinations.names(kind, after):
-        if found := known.get(name):
-            yield status(found)
-
-
 def dismiss_members(group: Group, error: QuireError) -> None:
-    """Disconnect all members of a consumer group, and say why; none is awaited."""
     for member in list(group.members.values()):
         member.session.fail(error)
         group.leave(member, str(error))
+
+
+def _non_durable(source: "TopicSubscription", now: float) -> TopicSubscriptionStatus:
+    known = source.subscription
+    return TopicSubscriptionStatus(
+        client_id=None, name=None, connection=known.session.name, id=known.id, selector=_selector(known),
+        prefetch=known.prefetch, in_flight=len(known.in_flight), pending=source.depth - len(known.in_flight),
+        discarded=sum(source.discarded.values()), slow_seconds=_slow(known, now),
+    )  # fmt: skip
+
+
+def _durable(durable: "DurableSubscription", now: float) -> TopicSubscriptionStatus:
+    known = durable.subscriptions[0] if durable.subscriptions else None
+    client_id, name = durable.key
+    return TopicSubscriptionStatus(
+        client_id=client_id, name=name, connection=known.session.name if known else None,
+        id=known.id if known else None, selector=durable.definition.selector, prefetch=known.prefetch if known else 0,
+        in_flight=durable.in_flight, pending=durable.depth - durable.in_flight, discarded=0,
+        slow_seconds=_slow(known, now) if known else None,
+    )  # fmt: skip
+
+
+def _selector(subscription: "Subscription") -> str | None:
+    return None if subscription.selector is None else subscription.selector.text
+
+
+def _slow(subscription: "Subscription", now: float) -> float | None:
+    return None if subscription.full_since is None else now - subscription.full_since
+
+
+class TopicManagement:
+    def __init__(self, management: Management) -> None:
+        self._broker = broker = management.broker
+        self._sampler = sampler = management.sampler
+        now, now_ms = broker.core.clock.monotonic, broker.core.clock.now_ms
+        self.status = Reader(
+            TopicStatus, name="destination.name", resident_bytes="memory.used", prioritized=lambda t: len(t.lanes) > 1,
+            consumers=lambda t: len(t.subscriptions), slow_consumers=slow_consumers, durables=lambda t: len(t.durables),
+            offline_durables=lambda t: len([d for d in t.durables if not d.subscriptions]),
+            backlog=lambda t: sum([d.depth for d in t.durables]),
+            discarded_for_pending_limit=lambda t: t.discarded[PENDING_LIMIT],
+            discarded_for_memory_limit=lambda t: t.discarded[MEMORY_LIMIT],
+            subscriptions=lambda t: [
+                *[_non_durable(source, now()) for source in t.plain],
+                *[_durable(durable, now()) for durable in t.durables],
+            ],
+            producers_held=lambda t: held_producers(broker, f"/topic/{t.destination.name}"), **rates(sampler),
+        )  # fmt: skip
+        definition = {name: f"definition.{name}" for name in ("client_id", "name", "topic", "selector", "no_local")}
+        self.durable_status = Reader(
+            DurableStatus, **definition, resident_bytes="memory.used", holes="finished.holes", delayed=delayed,
+            oldest_message_age_seconds=sampler.first_messages.age,
+            offline_seconds=lambda d: None if d.subscriptions else max(now_ms() - d.offline_since, 0) / 1000,
+            blocked=partial(blocked, broker), consumers=partial(consumers, broker), **rates(sampler),
+        )  # fmt: skip
+
+    def table(self) -> "Table[Topic]":
+        return Table(
+            lambda: destinations(self._broker, DestinationKind.TOPIC, self._broker.destinations.topics),
+            name_of_destination, self.status.columns,
+            {"nonempty": lambda t: t.depth > 0, "consumed": lambda t: bool(t.subscriptions or t.durables)},
+            is_ordered=True,
+        )  # fmt: skip
+
+    def topic(self, name: str) -> TopicStatus:
+        return self.status(self._broker.destinations.existing_topic(name))
+
+    def create(self, name: str) -> TopicStatus:
+        if name in self._broker.destinations.topics:
+            raise DestinationExists(f"the topic {name!r} already exists", name=name)
+        return self.status(self._broker.topic(name))
+
+    def durable_table(self) -> Table[DurableSubscription]:
+        return Table(
+            lambda: sorted(self._broker.durables, key=lambda d: d.key), partial(name_of, "durable"),
+            self.durable_status.columns | {"oldest": self._sampler.age},
+            {
+                "nonempty": lambda d: d.depth > 0, "offline": lambda d: not d.subscriptions,
+                "attention": concerned(self._sampler),
+            },
+        )  # fmt: skip
+
+    def durable(self, client_id: str, name: str) -> DurableStatus:
+        return self.durable_status(self._broker.durables.existing(client_id, name))
+
+    def create_durable(
+        self, client_id: str, name: str, topic: str, *, wanted: str | None = None, no_local: bool = False,
+        retroactive: bool = False,
+    ) -> DurableStatus:  # fmt: skip
+        """Make a durable subscription, as its first consumer does."""
+        check_client_id(client_id)
+        if self._broker.durables.find(client_id, name) is not None:
+            text = f"the client {client_id!r} already has a durable subscription {name!r}"
+            raise DestinationExists(text, client=client_id, name=name)
+        chooser = None if wanted is None else selector(wanted)
+        durable = self._broker.durables.create(
+            client_id, name, self._broker.topic(topic), selector=chooser, no_local=no_local, retroactive=retroactive
+        )
+        return self.durable_status(durable)
+
+    def delete_durable(self, client_id: str, name: str, *, force: bool = False) -> Iterator[int]:
+        durable = self._broker.durables.existing(client_id, name)
+        if force:
+            dismiss_consumers(durable, f"the durable subscription {name!r} was removed")
+        waiting = durable.depth
+        self._broker.durables.remove(client_id, name)
+        yield waiting

@@ -10,7 +10,7 @@ from quire.errors import InvalidArgument
 from quire.resources import Status, fields
 
 if TYPE_CHECKING:
-    from quire.management.sampling import Sampler
+    from quire.management.overview import Sampler
 
 
 STEP = 500  # how many entries one step looks at: a millisecond, about
@@ -20,8 +20,6 @@ K = TypeVar("K", bound=Status)
 
 
 class Wanted(NamedTuple):
-    """Which part of a list is wanted."""
-
     limit: int = 100  # how many entries at the most
     offset: int = 0  # how many of the first ones are left out
     after: str = ""  # only entries behind this name; in the order by name
@@ -32,8 +30,6 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Table(Generic[S]):
-    """One list."""
-
     entries: Callable[[], Sequence[S]]  # gives all entries, in the order that the list has without a column
     name: Callable[[S], str]  # the name of an entry: what is searched, and where the next page begins
     columns: Mapping[str, Callable[[S], Any]]  # by what the list can be sorted, and how an entry's value is read
@@ -43,13 +39,7 @@ class Table(Generic[S]):
 
 
 class Selection(Generic[S]):
-    """The choice of a page. Iterate over it: each step is bounded, and others have their turn in between.
-
-    Attributes:
-        found: the entries of the page, when it is done.
-        total: how many entries there are on all pages.
-        next: the ``after`` of the next page; None at the end, and if the list is not in the order by name.
-    """
+    """The choice of a page. Iterate over it: each step is bounded, and others have their turn in between."""
 
     def __init__(self, table: Table[S], wanted: Wanted) -> None:
         self._table = table
@@ -65,9 +55,9 @@ class Selection(Generic[S]):
             raise InvalidArgument("this order has no after: page with offset", argument="after")
         self._chosen = None if not wanted.only else table.only[wanted.only]
         self._text = wanted.search.casefold()
-        self.found: list[S] = []
-        self.total = 0
-        self.next: str | None = None
+        self.found: list[S] = []  # the entries of the page
+        self.total = 0  # how many there are on all pages
+        self.next: str | None = None  # the ``after`` of the next page; None if the list is not in the order by name
 
     @property
     def keys(self) -> list[Any]:
@@ -108,7 +98,6 @@ class Selection(Generic[S]):
         return chunk if self._is_as_it_is else sorted(chunk, key=self._key, reverse=self._descending)
 
     def _join(self, chunks: list[list[S]]) -> Iterator[None]:
-        """Take the page from the sorted chunks."""
         if self._is_as_it_is:
             self._take([entry for chunk in chunks for entry in chunk])
             return
@@ -122,7 +111,6 @@ class Selection(Generic[S]):
                 yield
 
     def _take(self, entries: Sequence[S]) -> None:
-        """Take the page from all entries, in the order they have."""
         name, wanted = self._table.name, self._wanted
         first = 0 if not wanted.after else _first_behind(entries, name, wanted.after)
         first += wanted.offset
@@ -147,11 +135,7 @@ def _unknown(argument: str, value: str, known: list[str]) -> InvalidArgument:
 
 
 class Reader(Generic[K]):
-    """Reads the status of things of one kind: a field is the attribute of its name, or what is given for it.
-
-    Args:
-        given: for fields that are no attribute of their name, its path, or a function of the thing.
-    """
+    """Reads the status of things of one kind: a field is the attribute of its name, or what is given for it."""
 
     def __init__(self, kind: type[K], **given: "str | Callable[[Any], Any]") -> None:
         paths = {name: path for name in fields(kind) if isinstance(path := given.get(name, name), str)}
@@ -177,7 +161,6 @@ def _ordered(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def rates(sampler: "Sampler") -> dict[str, Callable[[Any], float]]:
-    """The fields that the sampler knows."""
     return {"in_rate": lambda source: sampler.rates(source)[0], "out_rate": lambda source: sampler.rates(source)[1]}
 
 

@@ -9,34 +9,31 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from quire.broker.dead_letter import dead_letter_destination
+from quire.broker.queues.queue import LaneDispatch
 from quire.broker.routing.addresses import Scope, read_destination
 from quire.destination import Destination, DestinationKind, split_prefix
 from quire.errors import InvalidDestination, UnknownDestination
 from quire.management.blocked import Waits, cause_text
-from quire.management.sampling import name_of
+from quire.management.overview import name_of
 from quire.resources import Status, doc
 
 if TYPE_CHECKING:
     from quire.broker.broker import Broker
     from quire.broker.core.subscription import Subscription
-    from quire.management.sampling import Sampler
+    from quire.management.overview import Sampler
 
 
 class Client(NamedTuple):
-    """A connection."""
-
     address: str
     client_id: str | None
     sends_to: Iterable[str]  # destinations as headers have them
 
 
 def label_of(client_id: str | None, address: str) -> str:
-    """What stands for a client: its client id, or its host."""
     return client_id or address.rpartition(":")[0] or address
 
 
 def destinations_of(texts: Iterable[str]) -> set[tuple[str, str]]:
-    """The destinations that a client sends to, by kind and name; temporary ones are left out."""
     found: set[tuple[str, str]] = set()
     for text in texts:
         try:
@@ -130,12 +127,7 @@ Place = tuple[str, str]  # a destination: kind and name
 
 
 class TopologyReader:
-    """Draws one picture. Iterate over it: each step is bounded.
-
-    Args:
-        focus: the destination whose picture it is; empty for the busiest ones.
-        limit: how many destinations are shown, and how many clients on each side.
-    """
+    """Draws one picture: around a focus, or of the busiest destinations. Iterate over it: each step is bounded."""
 
     result: Topology  # the picture, when it is done
 
@@ -251,7 +243,6 @@ class TopologyReader:
         return "dead-letter" if is_dead else None
 
     def _waiting(self, source: Any, depth: int) -> Waiting | None:
-        """Why messages wait in a queue or for a subscription, if something keeps them."""
         if not depth:
             return None
         if not source.subscriptions:
@@ -265,7 +256,6 @@ class TopologyReader:
     def _draw_part(
         self, kind: NodeKind, above: str, source: Any, depth: int, subscriptions: "Sequence[Subscription]"
     ) -> None:
-        """A durable subscription or a group, between its topic or stream and its consumers."""
         name = name_of(kind, source)
         in_rate, out_rate = self._sampler.rates(source)
         waits = Waiting("no-consumer", "no client is connected", depth) if depth and not subscriptions else None
@@ -281,7 +271,7 @@ class TopologyReader:
         by_label: dict[str, list[Subscription]] = defaultdict(list)
         for subscription in some:
             by_label[self._labels.get(subscription.session.name, subscription.session.name)].append(subscription)
-        waits = Waits(self._broker, source) if hasattr(source, "dispatcher") else None
+        waits = Waits(self._broker, source) if isinstance(source, LaneDispatch) else None
         for label, own in by_label.items():
             share = None if rate is None else round(rate * len(own) / len(some), 3)
             node = self._client("consumer", label)

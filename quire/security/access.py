@@ -21,19 +21,11 @@ from quire.security.accounts import Accounts
 from quire.security.principal import Background, Origin, Permission, Principal
 from quire.settings import Action, Settings, audit_file
 
-MOST_WAITING = 10_000
-"""How many lines may wait to be written; those beyond are counted and lost."""
+MOST_WAITING = 10_000  # how many lines may wait to be written; those beyond are counted and lost
 
 
 class AuditLog:
-    """Writes the log off the event loop.
-
-    Args:
-        is_enabled: whether it is written; without users it says nothing that the broker's log does not.
-
-    Attributes:
-        dropped: how many lines were lost because too many waited, or the disk refused them.
-    """
+    """Writes the log off the event loop. Without users there is none: it would say what the broker's log says."""
 
     def __init__(
         self, settings: Settings, clock: Clock, background: Background, is_enabled: Callable[[], bool]
@@ -49,7 +41,6 @@ class AuditLog:
         self.reload(settings)
 
     def reload(self, settings: Settings) -> None:
-        """The settings were read again."""
         security = settings.security
         self._data, self._size, self._count = security.audit_data, security.audit_size, security.audit_count
 
@@ -62,16 +53,7 @@ class AuditLog:
         self, user: str, origin: Origin, action: str, target: str, *, allowed: bool,
         data: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        """Write that something was done or refused.
-
-        Args:
-            user: who did it; empty if that is not known.
-            origin: from where, by which door.
-            action: what: a verb, or a name such as ``queue.deleted``.
-            target: to what.
-            allowed: whether the broker allowed it.
-            data: what more there is to know; never a body, never a secret.
-        """
+        """Write that something was done or refused; ``data`` has never a body, never a secret."""
         if not self._is_enabled() or self._file is None:
             return
         if len(self._waiting) >= MOST_WAITING:
@@ -140,8 +122,7 @@ def rotate(file: Path, count: int) -> None:
         file.unlink()
 
 
-CACHED = 1000
-"""How many decisions one connection remembers; with more the memory begins anew."""
+CACHED = 1000  # how many decisions one connection remembers; with more the memory begins anew
 
 
 class Access:
@@ -196,7 +177,6 @@ class Access:
             raise self.refusal(Action.CREATE, kind, name)
 
     def refusal(self, action: Action, kind: DestinationKind, name: str) -> QuireError:
-        """The error for what it may not do."""
         if error := self.ended:
             return error
         text = f"user {self._principal.name!r} may not {action} {kind}://{name}"

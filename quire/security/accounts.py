@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 
@@ -46,27 +46,16 @@ from quire.settings.users import read_rule, read_user, read_users
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What rules say of one action of a user.
-
-    Attributes:
-        allowed: whether the user may.
-        action: what the user wants to do.
-        kind: the kind of the destination.
-        name: its name.
-        rule: the rule that decides; None if none does.
-        losers: the rules that match too and say something else.
-        reason: what decides if no rule does.
-        hint: what may have been meant instead; empty for nothing.
-    """
+    """What rules say of one action of a user."""
 
     allowed: bool
     action: Action
     kind: DestinationKind
     name: str
-    rule: Rule | None = None
-    losers: tuple[Rule, ...] = ()
-    reason: str = ""
-    hint: str = ""
+    rule: Rule | None = None  # the one that decides
+    losers: tuple[Rule, ...] = ()  # those that match too and say something else
+    reason: str = ""  # what decides if no rule does
+    hint: str = ""  # what may have been meant instead
 
     def __str__(self) -> str:
         verdict = "allowed" if self.allowed else "refused"
@@ -76,8 +65,7 @@ class Decision:
         return f"{text}; {self.hint}" if self.hint else text
 
 
-INTERNAL = "$quire."
-"""How the names of the broker's own destinations begin."""
+INTERNAL = "$quire."  # how the names of the broker's own destinations begin
 
 _EVERYTHING = Pattern(">")
 
@@ -93,11 +81,7 @@ _FOR_ALL = {ADVISORIES + "TempQueue", ADVISORIES + "TempTopic"}
 
 
 class RuleBook:
-    """The rules of the settings file, those made while the broker runs, and those that give roles their meaning.
-
-    Args:
-        is_dead_letter: whether a destination is where dead letters go.
-    """
+    """The rules of the settings file, those made while the broker runs, and those that give roles their meaning."""
 
     def __init__(self, rules: Iterable[Rule], is_dead_letter: Callable[[Destination], bool]) -> None:
         self._is_dead_letter = is_dead_letter
@@ -171,8 +155,7 @@ class RuleBook:
 
 _TOKEN = re.compile(r"qt_([0-9a-z]{1,20})_([A-Za-z0-9_-]{43})")
 
-LOCAL = "local"
-"""The id of the token that the command line on the broker's machine reads from a file."""
+LOCAL = "local"  # the id of the token that the command line on the broker's machine reads from a file
 
 
 OF_THE_CONSOLE = "console"
@@ -180,25 +163,15 @@ OF_THE_CONSOLE = "console"
 
 
 class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token that a user has made.
-
-    Attributes:
-        id: what commands call it.
-        owner: the user whose rights it gives.
-        digest: SHA-256 of the secret, in hexadecimal.
-        expires_at: when it ends, in milliseconds since the epoch.
-        roles: the only roles of the owner that it gives; None for all.
-        created_at: when it was made.
-        text: what it is for.
-    """
+    """A token that a user has made."""
 
     id: str
-    owner: str
-    digest: str
-    expires_at: int
-    roles: tuple[str, ...] | None = None
+    owner: str  # the user whose rights it gives
+    digest: str  # SHA-256 of the secret, in hexadecimal
+    expires_at: int  # in milliseconds since the epoch, as all times here
+    roles: tuple[str, ...] | None = None  # the only roles of the owner that it gives; None for all
     created_at: int = 0
-    text: str = ""
+    text: str = ""  # what it is for
 
     def __repr__(self) -> str:
         return f"Token({self.id!r}, {self.owner!r})"
@@ -220,7 +193,6 @@ def token_id(text: str, password_hash: str) -> str:
 def make_token(
     owner: str, now_ms: int, expires_at: int, roles: tuple[str, ...] | None = None, text: str = "", id: str = ""
 ) -> tuple[Token, str]:
-    """A new token, and what the user gets: it is nowhere else."""
     id, secret = id or secrets.token_hex(6), secrets.token_urlsafe(32)
     return Token(id, owner, _digest(secret), expires_at, roles, now_ms, text), f"qt_{id}_{secret}"
 
@@ -233,7 +205,6 @@ def same_token(token: Token, text: str) -> Token:
 
 
 def split_token(text: str) -> tuple[str, str] | None:
-    """The id and the secret of a token; None if the text is none."""
     found = _TOKEN.fullmatch(text)
     return (found[1], found[2]) if found else None
 
@@ -253,31 +224,18 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-MOST = 10_000
-"""How many users, rules and tokens there may be of each."""
-
-MAX_SIZE = 64 * 2**20
-"""The largest file that is read, in bytes."""
+MOST = 10_000  # how many users, rules and tokens there may be of each
+MAX_SIZE = 64 * 2**20  # the largest file that is read, in bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """What the file has.
-
-    Attributes:
-        users: by name.
-        rules: by id.
-        tokens: by id.
-        next_rule: the number of the next rule.
-    """
-
     users: dict[str, User] = field(default_factory=dict)
     rules: dict[str, Rule] = field(default_factory=dict)
     tokens: dict[str, Token] = field(default_factory=dict)
     next_rule: int = 1
 
     def encoded(self) -> bytes:
-        """The file's content."""
         users = [
             {
                 "name": user.name,
@@ -300,7 +258,7 @@ def rule_table(rule: Rule) -> dict[str, Any]:
 
 
 def load_state(file: Path) -> SavedState:
-    """Read the file; without one there is nothing. It may raise ``InvalidSettings``."""
+    """Without a file there is nothing."""
     try:
         with file.open("rb") as source:
             content = source.read(MAX_SIZE)
@@ -361,35 +319,21 @@ def _refused(file: Path, error: OSError) -> QuireError:
     return kind(f"{file} cannot be written: {error.strerror}", path=str(file))
 
 
-LOCAL_USER = "$local"
-"""The name of the command line on the broker's machine; no user can have it."""
+LOCAL_USER = "$local"  # the name of the command line on the broker's machine; no user can have it
 
 ALWAYS = 1 << 62
 
 
 class Accounts:
-    """What decides, in memory.
-
-    Args:
-        is_dead_letter: whether a destination is where dead letters go.
-
-    Attributes:
-        settings: those that hold.
-        state: what was made while the broker runs.
-        users: all users, by name.
-        rules: all rules, those of the settings file first; without the built-in ones.
-        is_enabled: whether clients must log in. Once that is so, it stays so until the process ends.
-        generation: changes whenever users, rules or tokens change, or a proof ends.
-        local_token: what the command line on this machine logs in with.
-    """
+    """What decides, in memory. ``rules`` are all but the built-in ones, those of the settings file first."""
 
     def __init__(
         self, settings: Settings, clock: Clock, scheduler: Scheduler, is_dead_letter: Callable[[Destination], bool]
     ) -> None:
         self.settings = settings
-        self.state = SavedState()
-        self.is_enabled = False
-        self.generation = 0
+        self.state = SavedState()  # what was made while the broker runs
+        self.is_enabled = False  # whether clients must log in: once so, it stays so until the process ends
+        self.generation = 0  # changes whenever users, rules or tokens change, or a proof ends
         self._local, self.local_token = make_token(LOCAL_USER, clock.now_ms(), ALWAYS, id=LOCAL)
         self._clock = clock
         self._scheduler = scheduler
@@ -415,11 +359,9 @@ class Accounts:
         self._local, self.local_token = same_token(self._local, text), text
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call when anything changes."""
         self._watchers.append(watcher)
 
     def decide(self, principal: Principal, action: Action, kind: DestinationKind, name: str) -> Decision:
-        """What the rules say, with the reason."""
         return self._book.decide(principal, action, kind, name)
 
     def standing(self, principal: Principal) -> Principal | None:
@@ -482,7 +424,6 @@ class Accounts:
         return token.has_ended(self._clock.now_ms(), owner.password_hash if owner else "")
 
     def user_of_certificate(self, subject: str) -> User | None:
-        """The user who has a certificate."""
         user = self.users.get(self._certificates.get(subject, ""))
         return None if user is None or user.disabled else user
 
@@ -496,7 +437,6 @@ class Accounts:
             self._await_end()
 
     def _changed(self) -> None:
-        """Nothing that is remembered of the rules holds any more."""
         self.generation += 1
         for watcher in self._watchers:
             watcher()
@@ -517,19 +457,12 @@ class Accounts:
         self._changed()
 
 
-MOST_WAITING = 1000
-"""How many changes may wait until those before them are in the file."""
-
-LONGEST_LIFE = 10 * 365 * 86_400
-"""The longest life of a token, in seconds."""
-
-LONGEST_TEXT = 200
-"""The longest text about a token, in characters."""
+MOST_WAITING = 1000  # how many changes may wait until those before them are in the file
+LONGEST_LIFE = 10 * 365 * 86_400  # the longest life of a token, in seconds
+LONGEST_TEXT = 200  # the longest text about a token, in characters
 
 T = TypeVar("T")
-
-Edit = Callable[[SavedState], tuple[SavedState, T]]
-"""Makes a state of another one, and an answer; it may raise an error of the user's."""
+P = ParamSpec("P")
 
 Changed = Callable[[T | QuireError], None]
 """What is called with the answer when the change is durable, or with why there is none."""
@@ -548,47 +481,29 @@ class AccountChanges:
 
     # Users.
 
-    def add_user(self, done: Changed[User], user: User) -> None:
-        def edit(state: SavedState) -> tuple[SavedState, User]:
-            if user.name in self._accounts.users:
-                raise UserExists(f"there already is a user {user.name!r}", user=user.name)
-            _check_room("users", state.users)
-            return replace(state, users={**state.users, user.name: user}), user
+    def add_user(self, state: SavedState, user: User) -> tuple[SavedState, User]:
+        if user.name in self._accounts.users:
+            raise UserExists(f"there already is a user {user.name!r}", user=user.name)
+        _check_room("users", state.users)
+        return replace(state, users={**state.users, user.name: user}), user
 
-        self._change(edit, done)
+    def change_user(self, state: SavedState, name: str, fields: Mapping[str, Any]) -> tuple[SavedState, User]:
+        user = replace(self._changeable(state, name), **fields)
+        return replace(state, users={**state.users, name: user}), user
 
-    def change_user(self, done: Changed[User], name: str, fields: Mapping[str, Any]) -> None:
-        def edit(state: SavedState) -> tuple[SavedState, User]:
-            user = replace(self._changeable(state, name), **fields)
-            return replace(state, users={**state.users, name: user}), user
+    def set_password(self, state: SavedState, name: str, password_hash: str) -> tuple[SavedState, tuple[User, int]]:
+        """It ends what the console got with the old one; tokens that were made stay: how many is told."""
+        user = replace(self._changeable(state, name), password_hash=password_hash)
+        now, own = self._clock.now_ms(), [token for token in state.tokens.values() if token.owner == name]
+        left = [token for token in own if not token.has_ended(now, password_hash)]
+        return replace(state, users={**state.users, name: user}), (user, len(left))
 
-        self._change(edit, done)
-
-    def set_password(self, done: Changed[tuple[User, int]], name: str, password_hash: str) -> None:
-        """Give a user another password. It ends what the console got with the old one; tokens that were made stay.
-
-        Args:
-            done: called with the user, and with how many tokens of it are valid still.
-        """
-
-        def edit(state: SavedState) -> tuple[SavedState, tuple[User, int]]:
-            user = replace(self._changeable(state, name), password_hash=password_hash)
-            now, own = self._clock.now_ms(), [token for token in state.tokens.values() if token.owner == name]
-            left = [token for token in own if not token.has_ended(now, password_hash)]
-            return replace(state, users={**state.users, name: user}), (user, len(left))
-
-        self._change(edit, done)
-
-    def remove_user(self, done: Changed[User], name: str) -> None:
+    def remove_user(self, state: SavedState, name: str) -> tuple[SavedState, User]:
         """Remove a user, with its tokens. Rules stay: they may be for a user who comes again."""
-
-        def edit(state: SavedState) -> tuple[SavedState, User]:
-            user = self._changeable(state, name)
-            users = {key: each for key, each in state.users.items() if key != name}
-            tokens = {id: token for id, token in state.tokens.items() if token.owner != name}
-            return replace(state, users=users, tokens=tokens), user
-
-        self._change(edit, done)
+        user = self._changeable(state, name)
+        users = {key: each for key, each in state.users.items() if key != name}
+        tokens = {id: token for id, token in state.tokens.items() if token.owner != name}
+        return replace(state, users=users, tokens=tokens), user
 
     def _changeable(self, state: SavedState, name: str) -> User:
         user = self._accounts.users.get(name)
@@ -601,34 +516,21 @@ class AccountChanges:
 
     # Rules.
 
-    def add_rule(self, done: Changed[Rule], table: Mapping[str, Any]) -> None:
-        """Make a rule, written as an entry of ``[[rules]]``."""
+    def add_rule(self, state: SavedState, table: Mapping[str, Any]) -> tuple[SavedState, Rule]:
+        _check_room("rules", state.rules)
+        rule = _rule(table, f"r{state.next_rule}")
+        rules = {**state.rules, rule.id: rule}
+        return replace(state, rules=rules, next_rule=state.next_rule + 1), rule
 
-        def edit(state: SavedState) -> tuple[SavedState, Rule]:
-            _check_room("rules", state.rules)
-            rule = _rule(table, f"r{state.next_rule}")
-            rules = {**state.rules, rule.id: rule}
-            return replace(state, rules=rules, next_rule=state.next_rule + 1), rule
+    def set_rule(self, state: SavedState, id: str, table: Mapping[str, Any]) -> tuple[SavedState, Rule]:
+        self._check_rule(state, id)
+        rule = _rule(table, id)
+        return replace(state, rules={**state.rules, id: rule}), rule
 
-        self._change(edit, done)
-
-    def set_rule(self, done: Changed[Rule], id: str, table: Mapping[str, Any]) -> None:
-        """Put another rule in the place of one."""
-
-        def edit(state: SavedState) -> tuple[SavedState, Rule]:
-            self._check_rule(state, id)
-            rule = _rule(table, id)
-            return replace(state, rules={**state.rules, id: rule}), rule
-
-        self._change(edit, done)
-
-    def remove_rule(self, done: Changed[Rule], id: str) -> None:
-        def edit(state: SavedState) -> tuple[SavedState, Rule]:
-            self._check_rule(state, id)
-            rules = {key: rule for key, rule in state.rules.items() if key != id}
-            return replace(state, rules=rules), state.rules[id]
-
-        self._change(edit, done)
+    def remove_rule(self, state: SavedState, id: str) -> tuple[SavedState, Rule]:
+        self._check_rule(state, id)
+        rules = {key: rule for key, rule in state.rules.items() if key != id}
+        return replace(state, rules=rules), state.rules[id]
 
     def _check_rule(self, state: SavedState, id: str) -> None:
         if id in state.rules:
@@ -641,65 +543,50 @@ class AccountChanges:
     # Tokens.
 
     def add_token(
-        self, done: Changed[tuple[Token, str]], owner: str, life: float, roles: Iterable[str] | None, text: str
-    ) -> None:
-        """Make a token; the answer has what its user shows, which is nowhere else.
+        self, state: SavedState, owner: str, life: float, roles: Iterable[str] | None, text: str
+    ) -> tuple[SavedState, tuple[Token, str]]:
+        """The answer has what its user shows, which is nowhere else."""
+        if owner not in self._accounts.users:
+            raise UnknownUser(f"there is no user {owner[:100]!r}", user=owner[:100])
+        if not 0 < life <= LONGEST_LIFE or len(text) > LONGEST_TEXT:
+            limits = f"a token lives up to {LONGEST_LIFE} s, and has a text of up to {LONGEST_TEXT} characters"
+            raise InvalidArgument(limits, argument="expires_in")
+        now = self._clock.now_ms()
+        tokens = {id: token for id, token in state.tokens.items() if not self._accounts.has_ended(token)}
+        _check_room("tokens", tokens)
+        chosen = None if roles is None else tuple(sorted(roles))
+        user = self._accounts.users[owner]
+        had = with_included(user.roles)
+        if other := set(chosen or ()) - had:
+            problem = f"{owner!r} has no role {min(other)[:60]!r}: a token of it may have {', '.join(sorted(had))}"
+            raise InvalidArgument(problem, argument="roles")
+        token, secret = make_token(
+            owner, now, now + round(life * 1000), chosen, text, token_id(text, user.password_hash)
+        )
+        return replace(state, tokens={**tokens, token.id: token}), (token, secret)
 
-        Args:
-            done: called with the token, and with what its user shows.
-            owner: the user whose rights it gives.
-            life: in seconds.
-            roles: the only roles of the owner that it gives; None for all.
-            text: what it is for.
-        """
+    def revoke_token(self, state: SavedState, id: str) -> tuple[SavedState, Token]:
+        if id not in state.tokens:
+            raise UnknownToken(f"there is no token {id[:60]!r}", token=id[:60])
+        tokens = {key: token for key, token in state.tokens.items() if key != id}
+        return replace(state, tokens=tokens), state.tokens[id]
 
-        def edit(state: SavedState) -> tuple[SavedState, tuple[Token, str]]:
-            if owner not in self._accounts.users:
-                raise UnknownUser(f"there is no user {owner[:100]!r}", user=owner[:100])
-            if not 0 < life <= LONGEST_LIFE or len(text) > LONGEST_TEXT:
-                limits = f"a token lives up to {LONGEST_LIFE} s, and has a text of up to {LONGEST_TEXT} characters"
-                raise InvalidArgument(limits, argument="expires_in")
-            now = self._clock.now_ms()
-            tokens = {id: token for id, token in state.tokens.items() if not self._accounts.has_ended(token)}
-            _check_room("tokens", tokens)
-            chosen = None if roles is None else tuple(sorted(roles))
-            user = self._accounts.users[owner]
-            had = with_included(user.roles)
-            if other := set(chosen or ()) - had:
-                problem = f"{owner!r} has no role {min(other)[:60]!r}: a token of it may have {', '.join(sorted(had))}"
-                raise InvalidArgument(problem, argument="roles")
-            token, secret = make_token(
-                owner, now, now + round(life * 1000), chosen, text, token_id(text, user.password_hash)
-            )
-            return replace(state, tokens={**tokens, token.id: token}), (token, secret)
-
-        self._change(edit, done)
-
-    def revoke_token(self, done: Changed[Token], id: str) -> None:
-        """Remove a token: what has logged in with it is closed."""
-
-        def edit(state: SavedState) -> tuple[SavedState, Token]:
-            if id not in state.tokens:
-                raise UnknownToken(f"there is no token {id[:60]!r}", token=id[:60])
-            tokens = {key: token for key, token in state.tokens.items() if key != id}
-            return replace(state, tokens=tokens), state.tokens[id]
-
-        self._change(edit, done)
-
-    # Inside.
-
-    def _change(self, edit: Edit[T], done: Changed[T]) -> None:
+    def make(
+        self, done: Changed[T], edit: Callable[Concatenate[SavedState, P], tuple[SavedState, T]], *arguments: P.args,
+        **named: P.kwargs,
+    ) -> None:  # fmt: skip
+        """Make a change with one of the methods above, which makes a state of another one, and an answer."""
         if len(self._waiting) >= MOST_WAITING:
             done(BrokerBusy("too many changes of users, rules and tokens wait: try again later"))
             return
-        self._waiting.append(lambda: self._begin(edit, done))
+        self._waiting.append(lambda: self._begin(lambda state: edit(state, *arguments, **named), done))
         self._next()
 
     def _next(self) -> None:
         if self._waiting and not self._is_writing:
             self._waiting.popleft()()
 
-    def _begin(self, edit: Edit[T], done: Changed[T]) -> None:
+    def _begin(self, edit: Callable[[SavedState], tuple[SavedState, T]], done: Changed[T]) -> None:
         try:
             state, answer = edit(self._accounts.state)
         except QuireError as error:
@@ -725,7 +612,6 @@ class AccountChanges:
 
 
 def user_of(table: Mapping[str, Any]) -> User:
-    """A user that is to be made, written as an entry of ``[[users]]``."""
     try:
         return read_user(table, "request", in_file=False)
     except InvalidSettings as error:

@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from quire.security.jwt_verifier import JwtVerifier
 
 
-LONGEST = 1024
-"""The longest password, in bytes."""
+LONGEST = 1024  # the longest password, in bytes
 
 REMEMBERED = 10_000
 """Of how many users the broker remembers that their password was right, and how many wrong ones it remembers."""
@@ -71,14 +70,13 @@ class RememberedPasswords:
         self._wrong: OrderedDict[bytes, None] = OrderedDict()
 
     def known(self, name: str, password_hash: str, password: str) -> bool | None:
-        """Whether this password was right for this hash, or wrong; None if neither is remembered."""
+        """None if neither is remembered."""
         digest = self._digest(name, password_hash, password)
         if (right := self._right.get(name)) is not None and hmac.compare_digest(right, digest):
             return True
         return False if digest in self._wrong else None
 
     def remember(self, name: str, password_hash: str, password: str, *, right: bool) -> None:
-        """What its check has shown."""
         digest = self._digest(name, password_hash, password)
         if right:
             self._right[name] = digest
@@ -93,27 +91,17 @@ class RememberedPasswords:
         return hmac.digest(self._key, f"{name}\0{password_hash}\0{password}".encode(), hashlib.sha256)
 
 
-KEPT = 20_000
-"""Of how many names and addresses failures are remembered; the oldest are forgotten first."""
-
-FORGET_AFTER = 900.0
-"""After so many seconds without a failure, those before do not count."""
+KEPT = 20_000  # of how many names and addresses failures are remembered; the oldest are forgotten first
+FORGET_AFTER = 900.0  # after so many seconds without a failure, those before do not count
 
 FIRST_DELAY = 0.25
 """How many seconds the second guess of a name from an address waits; each later one waits twice as long."""
 
 LONGEST_DELAY = 60.0
-NAME_DELAY = 0.1
-"""How many seconds pass between guesses of one name from all addresses, after some failures."""
-
-ADDRESS_DELAY = 0.25
-"""The same for all names from one address."""
-
-TOLERATED = 10
-"""How many failures of a name alone, or of an address alone, cost nothing."""
-
-LONGEST_NAME = 200
-"""So many characters of a name count: no user has a longer one."""
+NAME_DELAY = 0.1  # how many seconds pass between guesses of one name from all addresses, after some failures
+ADDRESS_DELAY = 0.25  # the same for all names from one address
+TOLERATED = 10  # how many failures of a name alone, or of an address alone, cost nothing
+LONGEST_NAME = 200  # so many characters of a name count: no user has a longer one
 
 
 class _Scope(Enum):
@@ -134,11 +122,7 @@ class _Failures:
 
 
 class Guesses:
-    """The failures by (name, address), by name and by address.
-
-    Attributes:
-        failed_total: how many logins have failed.
-    """
+    """The failures by (name, address), by name and by address."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -147,7 +131,6 @@ class Guesses:
         self.failed_total = 0
 
     def wait(self, name: str, address: str) -> float:
-        """How many seconds a guess has to wait. Nothing is changed."""
         now = self._clock.monotonic()
         return max([failures.next - now for _, failures in self._found(name, address)] + [0.0])
 
@@ -159,7 +142,6 @@ class Guesses:
         return start - self._clock.monotonic()
 
     def failed(self, name: str, address: str) -> int:
-        """A guess was wrong; how many were, of this name from this address."""
         return self._count(_keys(name, address))
 
     def failed_without_a_guess(self, address: str) -> int:
@@ -167,7 +149,6 @@ class Guesses:
         return self._count([(_Scope.NO_GUESS, "", address)])
 
     def _count(self, keys: Sequence[_Key]) -> int:
-        """Count a failure for all keys; how many the first one has."""
         self.failed_total += 1
         now = self._clock.monotonic()
         for key in keys:
@@ -191,7 +172,6 @@ class Guesses:
             self._known.popitem(last=False)
 
     def is_known(self, name: str, address: str) -> bool:
-        """Whether this name has logged in from this address."""
         return (name, address) in self._known
 
     def _found(self, name: str, address: str) -> list[tuple[_Key, _Failures]]:
@@ -215,8 +195,7 @@ def _delay(key: _Key, count: int) -> float:
 LONGEST_WAIT = 5.0
 """How many seconds a login may wait because others failed; if it had to wait longer, it is refused at once."""
 
-MOST_WAITING = 256
-"""How many logins may wait so."""
+MOST_WAITING = 256  # how many logins may wait so
 
 Authenticated = Callable[[Access | QuireError], None]
 """What is called with the outcome: at once, or later."""
@@ -224,40 +203,65 @@ Authenticated = Callable[[Access | QuireError], None]
 _Outcome = Callable[[Principal | QuireError], None]
 
 
-class Authentication:
-    """All logins of a broker."""
+FIRST_USER = "admin"  # the administrator that a broker makes when it has no users
+
+
+class Security:
+    """Decides who one is and what one may do. Every door gives it what a client shows, and gets an ``Access``.
+
+    Args:
+        hashing: where passwords are checked, with a short queue.
+        network: where the keys of an issuer of access tokens are read.
+    """
 
     def __init__(
-        self, accounts: Accounts, audit: AuditLog, clock: Clock, scheduler: Scheduler, hashing: Background,
-        network: Background,
+        self, settings: Settings, clock: Clock, scheduler: Scheduler, hashing: Background, files: Background,
+        network: Background, is_dead_letter: Callable[[Destination], bool],
     ) -> None:  # fmt: skip
+        self.accounts = Accounts(settings, clock, scheduler, is_dead_letter)
+        self.hashing = hashing
+        self.audit = AuditLog(settings, clock, files, lambda: self.is_enabled)
+        self.changes = AccountChanges(self.accounts, clock, files)
         self.guesses = Guesses(clock)
-        self._accounts = accounts
-        self._audit = audit
         self._clock = clock
         self._scheduler = scheduler
-        self._hashing = hashing
         self._network = network
         self._remembered = RememberedPasswords()
         self._waiting = 0
         self._issuer = JwtSettings()
         self._jwt: JwtVerifier | None = None
+        self._take(settings, SavedState())
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether clients must log in; while there are no users, all may do everything."""
+        return self.accounts.is_enabled
+
+    def load(self) -> None:
+        """Read what was made at run time, at the start of the process. It may raise ``InvalidSettings``."""
+        settings = self.accounts.settings
+        if file := security_file(settings):
+            self._take(settings, load_state(file))
+
+    def make_first_user(self) -> str | None:
+        """Make the user ``admin`` if clients must log in and no one could: its password; else None. At the start."""
+        settings = self.accounts.settings
+        if not self.is_enabled or self.accounts.users or settings.jwt.issuer:
+            return None
+        password = secrets.token_urlsafe(16)
+        user = User(FIRST_USER, hashed(password), frozenset({"administrator"}), in_file=False)
+        state = replace(self.accounts.state, users={FIRST_USER: user})
+        if file := security_file(settings):
+            save_state(file, state)
+        self._take(settings, state)
+        return password
 
     def reload(self, settings: Settings) -> None:
-        """The settings were read again."""
-        if settings.jwt != self._issuer:
-            self._issuer = settings.jwt
-            self._jwt = self._verifier(settings.jwt) if settings.jwt.issuer else None
-
-    def _verifier(self, settings: JwtSettings) -> "JwtVerifier":
-        # What it imports takes 8 MB of memory.
-        from quire.security.jwt_verifier import JwtVerifier
-
-        return JwtVerifier(settings, self._clock, self._network)
+        self._take(settings, self.accounts.state)
 
     def authenticate(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
-        """Find out who a client is."""
-        if not self._accounts.is_enabled:
+        """Find out who a client is: at once, or some seconds later, when the client may be gone."""
+        if not self.accounts.is_enabled:
             done(self._access(ANYONE, origin))
             return
         secret = credentials.token or credentials.passcode
@@ -265,6 +269,44 @@ class Authentication:
             self._by_certificate(credentials, origin, done)
             return
         self._prove(credentials, origin, secret, done)
+
+    def vouched(self, user: str, roles: Iterable[str], origin: Origin) -> Access:
+        """What a client may do that has logged in at another process of the cluster; without a user if it need not."""
+        principal = Principal(user, frozenset(roles), Proof.PEER) if user else ANYONE
+        if self.accounts.standing(principal) is None:
+            raise NotAuthenticated("another process of the cluster names a user that may not log in here")
+        return self._access(principal, origin)
+
+    def recalled(self, text: str, origin: Origin) -> Access:
+        """What someone may do now who has asked earlier for what is done now (``Accounts.remembered``)."""
+        principal = self.accounts.recalled(text)
+        if principal is None:
+            raise AccessRefused("the user who has asked for it is gone or disabled")
+        return self._access(principal, origin)
+
+    def no_one(self, origin: Origin) -> Access:
+        """One that may do nothing: for what needs no login."""
+        return self._access(Principal(""), origin)
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Call when anything changes: then a door looks at each connection's ``Access.ended``, and asks it again.
+
+        A door that has many connections does so in steps.
+        """
+        self.accounts.watch(watcher)
+
+    def _take(self, settings: Settings, state: SavedState) -> None:
+        if settings.jwt != self._issuer:
+            self._issuer = settings.jwt
+            self._jwt = self._verifier(settings.jwt) if settings.jwt.issuer else None
+        self.audit.reload(settings)
+        self.accounts.take(settings, state)
+
+    def _verifier(self, settings: JwtSettings) -> "JwtVerifier":
+        # What it imports takes 8 MB of memory.
+        from quire.security.jwt_verifier import JwtVerifier
+
+        return JwtVerifier(settings, self._clock, self._network)
 
     def _prove(self, credentials: Credentials, origin: Origin, secret: str, done: Authenticated) -> None:
         """Look at the secret at once if that costs nothing and tells a guesser nothing; else it may have to wait."""
@@ -314,11 +356,11 @@ class Authentication:
         self._scheduler.call_later(wait, later)
 
     def _access(self, principal: Principal, origin: Origin) -> Access:
-        return Access(self._accounts, self._audit, principal, origin)
+        return Access(self.accounts, self.audit, principal, origin)
 
     def _by_certificate(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
         subject = credentials.certificate
-        user = self._accounts.user_of_certificate(subject) if subject else None
+        user = self.accounts.user_of_certificate(subject) if subject else None
         if user is None or credentials.login not in ("", user.name):
             text = "the client certificate is that of another user" if subject else "log in with a name and a password"
             done(NotAuthenticated(text))
@@ -327,10 +369,10 @@ class Authentication:
 
     def _by_token(self, text: str) -> Principal | QuireError:
         id, secret = split_token(text) or ("", "")
-        token = self._accounts.token(id)
+        token = self.accounts.token(id)
         if token is None or not token.is_secret(secret):
             return _wrong()
-        return self._accounts.standing_of_token(token) or _wrong()
+        return self.accounts.standing_of_token(token) or _wrong()
 
     def _remembered_outcome(self, name: str, password: str, network: str) -> Principal | QuireError | None:
         """What is known of a password without a check.
@@ -359,12 +401,11 @@ class Authentication:
             same = user is not None and user.password_hash == password_hash
             done(_by_its_password(user) if result is True and same and user is not None else _wrong())
 
-        if not self._hashing.run(lambda: is_right(password_hash, password), checked):
+        if not self.hashing.run(lambda: is_right(password_hash, password), checked):
             done(BrokerBusy("too many logins wait: try again later"))
 
     def _usable(self, name: str) -> User | None:
-        """The user of a name who may log in."""
-        user = self._accounts.users.get(name)
+        user = self.accounts.users.get(name)
         return None if user is None or user.disabled else user
 
     def _finished(
@@ -373,13 +414,13 @@ class Authentication:
     ) -> None:  # fmt: skip
         # A token is not for the login of another user, and a JWT not for a user who is disabled.
         if not isinstance(outcome, QuireError) and (
-            credentials.login not in ("", outcome.name) or self._accounts.standing(outcome) is None
+            credentials.login not in ("", outcome.name) or self.accounts.standing(outcome) is None
         ):
             outcome = _wrong()
         if not isinstance(outcome, QuireError):
             if is_guess:
                 self.guesses.succeeded(credentials.login, origin.network)
-            self._accounts.expires(outcome.expires_at)
+            self.accounts.expires(outcome.expires_at)
             done(self._access(outcome, origin))
             return
         if isinstance(outcome, NotAuthenticated):
@@ -393,7 +434,7 @@ class Authentication:
             name = login[:100]
             text = f"the login of {name!r} from {origin.address} by {origin.door} failed ({count} times)"
             event("login.failed", text, logging.WARNING, user=name, address=origin.address, times=count)
-            self._audit.record(name, origin, "login", "broker", allowed=False, data={"times": count})
+            self.audit.record(name, origin, "login", "broker", allowed=False, data={"times": count})
 
 
 def _hash(user: User | None) -> str:
@@ -407,119 +448,3 @@ def _by_its_password(user: User) -> Principal:
 def _wrong() -> NotAuthenticated:
     """One answer for an unknown user, a wrong password, a revoked token."""
     return NotAuthenticated("the user, the password or the token is wrong")
-
-
-FIRST_USER = "admin"
-"""The administrator that a broker makes when it has no users."""
-
-
-class Security:
-    """Decides who one is and what one may do. Every door gives it what a client shows, and gets an ``Access``.
-
-    Args:
-        hashing: where passwords are checked, with a short queue.
-        files: where files are written.
-        network: where the keys of an issuer of access tokens are read.
-        is_dead_letter: whether a destination is where dead letters go.
-
-    Attributes:
-        accounts: users, rules and tokens.
-        hashing: where passwords are hashed.
-        audit: the audit log.
-        changes: makes changes while the broker runs.
-        guesses: the logins that failed.
-    """
-
-    def __init__(
-        self, settings: Settings, clock: Clock, scheduler: Scheduler, hashing: Background, files: Background,
-        network: Background, is_dead_letter: Callable[[Destination], bool],
-    ) -> None:  # fmt: skip
-        self.accounts = Accounts(settings, clock, scheduler, is_dead_letter)
-        self.hashing = hashing
-        self.audit = AuditLog(settings, clock, files, lambda: self.is_enabled)
-        self._authentication = Authentication(self.accounts, self.audit, clock, scheduler, hashing, network)
-        self.changes = AccountChanges(self.accounts, clock, files)
-        self.guesses = self._authentication.guesses
-        self._take(settings, SavedState())
-
-    @property
-    def is_enabled(self) -> bool:
-        """Whether clients must log in; while there are no users, all may do everything."""
-        return self.accounts.is_enabled
-
-    def load(self) -> None:
-        """Read what was made at run time, at the start of the process. It may raise ``InvalidSettings``."""
-        settings = self.accounts.settings
-        if file := security_file(settings):
-            self._take(settings, load_state(file))
-
-    def make_first_user(self) -> str | None:
-        """Make the user ``admin`` if clients must log in and no one could: its password; else None. At the start."""
-        settings = self.accounts.settings
-        if not self.is_enabled or self.accounts.users or settings.jwt.issuer:
-            return None
-        password = secrets.token_urlsafe(16)
-        user = User(FIRST_USER, hashed(password), frozenset({"administrator"}), in_file=False)
-        state = replace(self.accounts.state, users={FIRST_USER: user})
-        if file := security_file(settings):
-            save_state(file, state)
-        self._take(settings, state)
-        return password
-
-    def reload(self, settings: Settings) -> None:
-        """The settings were read again."""
-        self._take(settings, self.accounts.state)
-
-    def authenticate(self, credentials: Credentials, origin: Origin, done: Authenticated) -> None:
-        """Find out who a client is.
-
-        Args:
-            credentials: what it has shown.
-            origin: where it comes from.
-            done: called with its ``Access``, or with the error that refuses it: at once, or some seconds later. The
-                client may be gone by then.
-        """
-        self._authentication.authenticate(credentials, origin, done)
-
-    def vouched(self, user: str, roles: Iterable[str], origin: Origin) -> Access:
-        """What a client may do that has logged in at another process of the cluster.
-
-        Args:
-            user: as whom; empty if it need not log in there.
-            roles: its roles that count.
-            origin: where the client comes from.
-
-        Raises:
-            NotAuthenticated: clients must log in here, and it has not, or its user is disabled.
-        """
-        principal = Principal(user, frozenset(roles), Proof.PEER) if user else ANYONE
-        if self.accounts.standing(principal) is None:
-            raise NotAuthenticated("another process of the cluster names a user that may not log in here")
-        return Access(self.accounts, self.audit, principal, origin)
-
-    def recalled(self, text: str, origin: Origin) -> Access:
-        """What someone may do now who has asked earlier for what is done now (``Accounts.remembered``).
-
-        Raises:
-            AccessRefused: the user is gone or disabled.
-        """
-        principal = self.accounts.recalled(text)
-        if principal is None:
-            raise AccessRefused("the user who has asked for it is gone or disabled")
-        return Access(self.accounts, self.audit, principal, origin)
-
-    def no_one(self, origin: Origin) -> Access:
-        """One that may do nothing: for what needs no login."""
-        return Access(self.accounts, self.audit, Principal(""), origin)
-
-    def watch(self, watcher: Callable[[], None]) -> None:
-        """Call when anything changes: then a door looks at each connection's ``Access.ended``, and asks it again.
-
-        A door that has many connections does so in steps.
-        """
-        self.accounts.watch(watcher)
-
-    def _take(self, settings: Settings, state: SavedState) -> None:
-        self._authentication.reload(settings)
-        self.audit.reload(settings)
-        self.accounts.take(settings, state)

@@ -19,23 +19,12 @@ from quire.settings import JwtSettings
 from quire.settings.users import MOST_ROLES, is_name
 
 _JWT = re.compile(r"eyJ[\w-]{1,8000}\.[\w-]{1,12000}\.[\w-]{1,4000}")
-FETCH_LIMIT = 5.0
-"""How long the issuer may take to send its keys, in seconds."""
-
-MAX_SIZE = 1 << 20
-"""How large its keys may be, in bytes."""
-
-RETRY_AFTER = 10.0
-"""An unknown key makes the broker read the keys again, at most once in so many seconds."""
-
-MOST_WAITING = 256
-"""How many logins may wait for the keys."""
-
-LATEST = 1 << 40
-"""The latest time that counts as one, in seconds since the epoch."""
-
-LEEWAY_MS = 10_000
-"""How far the clocks of issuer and broker may be apart."""
+FETCH_LIMIT = 5.0  # how long the issuer may take to send its keys, in seconds
+MAX_SIZE = 1 << 20  # how large its keys may be, in bytes
+RETRY_AFTER = 10.0  # an unknown key makes the broker read the keys again, at most once in so many seconds
+MOST_WAITING = 256  # how many logins may wait for the keys
+LATEST = 1 << 40  # the latest time that counts as one, in seconds since the epoch
+LEEWAY_MS = 10_000  # how far the clocks of issuer and broker may be apart
 
 Verified = Callable[[Principal | QuireError], None]
 
@@ -54,7 +43,6 @@ class JwtVerifier:
         self._waiting: list[tuple[str, Verified]] = []
 
     def takes(self, text: str) -> bool:
-        """Whether a text has the form of an access token."""
         return _JWT.fullmatch(text) is not None
 
     def verify(self, token: str, done: Verified) -> None:
@@ -132,7 +120,6 @@ class JwtVerifier:
 
 
 def _time(claim: object) -> int:
-    """A time of a token, in milliseconds since the epoch."""
     if not isinstance(claim, int | float) or not 0 <= claim < LATEST:
         raise ValueError("no time")
     return int(claim * 1000)

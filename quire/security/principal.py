@@ -12,8 +12,6 @@ from typing import NamedTuple, Protocol, TypeVar
 
 
 class Proof(StrEnum):
-    """How a client proved which user it is."""
-
     NONE = "none"  # no proof is needed while there are no users
     PASSWORD = "password"  # noqa: S105 - a word, not a secret
     CERTIFICATE = "certificate"
@@ -48,63 +46,40 @@ def with_included(roles: frozenset[str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """A user, as the broker knows it from a proof.
+    """A user, as the broker knows it from a proof."""
 
-    Attributes:
-        name: the user; empty while there are no users.
-        roles: the roles that count: those of the user, or fewer if the proof says so.
-        proof: how it proved which user it is.
-        expires_at: when the proof ends, in milliseconds since the epoch; None if it does not.
-        key: what the proof was compared with; when that changes, the proof has ended.
-    """
-
-    name: str
-    roles: frozenset[str] = frozenset()
+    name: str  # empty while there are no users
+    roles: frozenset[str] = frozenset()  # those of the user, or fewer if the proof says so
     proof: Proof = Proof.NONE
-    expires_at: int | None = None
-    key: str = field(default="", repr=False, compare=False)
+    expires_at: int | None = None  # when the proof ends, in milliseconds since the epoch
+    key: str = field(default="", repr=False, compare=False)  # what the proof was compared with, and ends with
 
     @property
     def is_administrator(self) -> bool:
-        """Whether it has the role that may do everything."""
         return "administrator" in self.roles
 
     def may(self, permission: Permission) -> bool:
-        """Whether a role of it gives a permission."""
         return any([permission in _GRANTS.get(role, ()) for role in self.roles])
 
 
-ANYONE = Principal("", frozenset({"administrator"}))
-"""Every client, while there are no users: it may do everything."""
+ANYONE = Principal("", frozenset({"administrator"}))  # every client, while there are no users: it may do everything
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a client has shown.
-
-    Attributes:
-        login: the name of the user; empty if it gave none.
-        passcode: the password; a token or an access token in its place is one.
-        token: a bearer token.
-        certificate: the subject of the client certificate, which TLS has verified.
-    """
+    """What a client has shown."""
 
     login: str = ""
-    passcode: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
-    certificate: str = ""
+    passcode: str = field(default="", repr=False)  # the password, or a token or an access token in its place
+    token: str = field(default="", repr=False)  # a bearer token
+    certificate: str = ""  # the subject of the client certificate, which TLS has verified
 
 
 class Origin(NamedTuple):
-    """Where a client comes from.
+    """Where a client comes from."""
 
-    Attributes:
-        door: ``stomp``, ``openwire``, ``http`` or ``websocket``.
-        address: ``host:port`` of the client, or the host alone.
-    """
-
-    door: str
-    address: str
+    door: str  # ``stomp``, ``openwire``, ``http`` or ``websocket``
+    address: str  # ``host:port`` of the client, or the host alone
 
     @property
     def network(self) -> str:
@@ -132,9 +107,5 @@ class Background(Protocol):
     """Where such work is done; the process hands it in, and tests one that does it at once."""
 
     def run(self, work: Callable[[], T], done: Callable[[T | Exception], None]) -> bool:
-        """Do some work, and call with its result or with the exception that it raised.
-
-        Returns:
-            False if too much work waits: nothing is done, and nothing called.
-        """
+        """Do some work, and call with its result or its exception; false if too much waits: nothing is done then."""
         ...

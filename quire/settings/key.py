@@ -31,11 +31,8 @@ def is_loopback(host: str) -> bool:
 def is_own_name(written: str, bound: str, names: str) -> bool:
     """Whether a header ``Host`` names a server by its address, as ``localhost``, or by one of its names.
 
-    Any other name may be that of a page elsewhere, which has it point here to be let in as a page of this server.
-
-    Args:
-        bound: the host where the server listens; on loopback no other addresses are its own.
-        names: separated by spaces.
+    Any other name may be that of a page elsewhere, which has it point here to be let in as a page of this server. For a
+    server that is ``bound`` to loopback no other addresses are its own.
     """
     try:
         host = (urlsplit(f"//{written}").hostname or "").removesuffix(".")
@@ -113,8 +110,7 @@ def _flag(value: object) -> bool:
     return value
 
 
-FLAG = Kind("true or false", _flag)
-"""What an entry of an array of tables says: unlike a key, it is never set by a text."""
+FLAG = Kind("true or false", _flag)  # what an entry of an array of tables says: unlike a key, it is never set by a text
 
 Algorithms = Annotated[str, Kind("some of " + ", ".join(sorted(_ALGORITHMS)) + ", separated by spaces", _algorithms)]
 Durations = Annotated[str, Kind("durations such as 10s 30s 1m, separated by spaces, or empty", _durations)]
@@ -132,8 +128,7 @@ Entry = TypeVar("Entry")
 Refused = Callable[[QuireError], None]
 """Is told a fault of the settings: raises it, or keeps it and has the reading go on."""
 
-MOST_SHOWN = 1000
-"""How many characters of a value an error shows."""
+MOST_SHOWN = 1000  # how many characters of a value an error shows
 
 
 class Setting(NamedTuple):
@@ -204,15 +199,7 @@ def throw(error: QuireError) -> None:
 def entries_of(
     value: object, name: str, origin: str, read: Callable[[dict[str, Any], int], Entry], refused: Refused = throw
 ) -> list[Entry]:
-    """Read an array of tables.
-
-    Args:
-        value: what stands in the file.
-        name: of the array.
-        origin: ``file NAME``.
-        read: reads an entry, with its number, from 1 on; it may raise ``InvalidSettings``.
-        refused: called with each fault; its entry is left out.
-    """
+    """Read an array of tables; ``read`` gets each entry with its number, from 1 on. One with a fault is left out."""
     if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
         text = f"{name} ({origin}) have another form: begin each entry with [[{name}]]"
         refused(InvalidSettings(text, key=name, origin=origin))

@@ -46,8 +46,6 @@ from quire.settings.users import Rule, User, read_rules, read_users
 
 @dataclass(frozen=True, slots=True)
 class BrokerSettings:
-    """Section ``broker``."""
-
     name: str = option("quire", "The broker's name, in its status and its metrics.")
     shards: Count = option(
         0, "In how many shards the broker keeps its destinations on this machine: each is a process with an embedded "
@@ -64,8 +62,6 @@ class BrokerSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Section ``store``."""
-
     url: str = option("", "The URL of the store. Empty: LMDB in the data directory.")
     data: str = option("data", "The data directory: the embedded store, the spool, `broker.json`.")
     sync: Literal["always", "interval", "never"] = option(
@@ -86,15 +82,11 @@ class StoreSettings:
 
 @dataclass(frozen=True, slots=True)
 class MemorySettings:
-    """Section ``memory``."""
-
     limit: SomeBytes = option(64 * 2**20, "How many bytes of messages all destinations together may keep in memory.")
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolSettings:
-    """Section ``spool``."""
-
     limit: SomeBytes = option(
         10 * 10**9, "How many bytes of non-persistent messages the spool may have before the broker holds producers."
     )
@@ -102,8 +94,6 @@ class SpoolSettings:
 
 @dataclass(frozen=True, slots=True)
 class StompSettings:
-    """Section ``stomp``."""
-
     address: Address = option("127.0.0.1:61613", "The address for STOMP clients.")
     max_connections: Positive = option(10_000, "How many clients may be connected at once.")
     connect_timeout: SomeSeconds = option(10.0, "How long a new connection may take to send CONNECT.")
@@ -117,8 +107,6 @@ class StompSettings:
 
 @dataclass(frozen=True, slots=True)
 class OpenWireSettings:
-    """Section ``openwire``."""
-
     address: Address = option("127.0.0.1:61616", "The address for OpenWire clients: those of ActiveMQ, and JMS.")
     max_connections: Positive = option(10_000, "How many clients may be connected at once.")
     connect_timeout: SomeSeconds = option(30.0, "How long a new connection may take to send ConnectionInfo.")
@@ -133,8 +121,6 @@ class OpenWireSettings:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """Section ``http``."""
-
     address: Address = option("127.0.0.1:8161", "The address of the HTTP API and the metrics.")
     max_connections: Positive = option(1000, "How many HTTP connections may be open at once.")
     names: str = option(
@@ -153,8 +139,6 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True)
 class BulkSettings:
-    """Section ``bulk``."""
-
     address: Address = option(
         "127.0.0.1:0", "The address of the bulk server, from which Spark reads messages. Default: the host of "
         "http.address, and a free port. Further processes have the ports after a fixed one.",
@@ -169,8 +153,6 @@ class BulkSettings:
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """Section ``tls``."""
-
     certificate: str = option(
         "", "The file with the certificate of the broker, PEM, followed by those that signed it. With it all ports "
         "take TLS. Empty: no TLS. SIGHUP reads the files of this section again.",
@@ -192,8 +174,6 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """Section ``limits``."""
-
     connections: Positive = option(20_000, "The maximum number of connections of all protocols together.")
     connections_per_address: Count = option(0, "The maximum number of connections from one address. 0: no limit.")
     connections_per_user: Count = option(0, "The maximum number of connections of one user. 0: no limit.")
@@ -212,16 +192,12 @@ class LimitSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSettings:
-    """Section ``console``."""
-
     enabled: bool = option(True, "Whether the broker starts the web console, if it is installed.")
     address: Address = option("127.0.0.1:8162", "The address of the web console.")
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """Section ``producer``."""
-
     hold_limit: Seconds = option(30.0, "How long a producer may be held before it gets an error.")
     id_cache_size: Positive = option(
         20_000, "How many producers that number their sends the broker remembers; it forgets the one that sent least "
@@ -234,8 +210,6 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """Section ``transaction``."""
-
     max_messages: Positive = option(100_000, "How many messages a transaction may send and acknowledge.")
     max_size: Bytes = option(0, "How many bytes of messages a transaction may send. 0: as many as memory.limit.")
     max_age: Seconds = option(600.0, "How long a transaction may be open before the broker rolls it back. 0: no limit.")
@@ -243,8 +217,6 @@ class TransactionSettings:
 
 @dataclass(frozen=True, slots=True)
 class VirtualSettings:
-    """Section ``virtual``."""
-
     virtual_topics: bool = option(
         True, "Whether messages sent to a virtual topic also go to the queues named after it."
     )
@@ -256,8 +228,6 @@ class VirtualSettings:
 
 @dataclass(frozen=True, slots=True)
 class SecuritySettings:
-    """Section ``security``."""
-
     enabled: bool = option(
         False, "Whether clients must log in although no users are configured; a broker without users then makes "
         "`admin`.",
@@ -279,8 +249,6 @@ class SecuritySettings:
 
 @dataclass(frozen=True, slots=True)
 class JwtSettings:
-    """Section ``jwt``."""
-
     issuer: str = option("", "The issuer (`iss`) of access tokens that the broker accepts. Empty: it accepts none.")
     audience: str = option("", "The audience (`aud`) that an access token must have.")
     keys: str = option("", "The keys of the issuer, a JWKS: a file, or an https URL.")
@@ -292,8 +260,6 @@ class JwtSettings:
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
-    """Section ``metrics``."""
-
     max_destinations: Count = option(
         1000, "How many queues, how many topics, how many streams and how many consumer groups have metrics of their "
         "own; those of the others are added up.",
@@ -302,8 +268,6 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True)
 class BackupSettings:
-    """Section ``backup``."""
-
     at: TimeOfDay = option("", "When the broker backs its store up, each day. Empty: never.")
     directory: str = option("backups", "Where the backups are: not on the disk of the store, if that may fail.")
     keep: Positive = option(7, "How many backups the broker keeps; it removes the oldest ones.")
@@ -311,8 +275,6 @@ class BackupSettings:
 
 @dataclass(frozen=True, slots=True)
 class TracingSettings:
-    """Section ``tracing``."""
-
     enabled: bool = option(False, "Whether the broker exports spans of traced messages. Needs the extra `otel`.")
     endpoint: str = option("http://127.0.0.1:4318/v1/traces", "Where an OTLP collector takes spans, over HTTP.")
     max_rate: Positive = option(1000, "How many spans a second the broker makes; it leaves the others out.")
@@ -320,8 +282,6 @@ class TracingSettings:
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """Section ``log``."""
-
     format: Literal["auto", "text", "json"] = option(
         "auto", "The format of the log. auto: text on a terminal, JSON lines otherwise."
     )
@@ -330,8 +290,6 @@ class LogSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """Section ``cluster``: for `quire cluster start`."""
-
     name: str = option("", "The name of this broker in its cluster. Empty: the name of the machine.")
     store: str = option(
         "", "The PostgreSQL database of the cluster, `postgresql://user@host/name`: all its brokers have the same."
@@ -384,8 +342,7 @@ def _keys() -> Iterator[Key]:
         yield key._replace(name=key.name.replace("policies.base.", "policy."))
 
 
-KEYS: dict[str, Key] = {key.name: key for key in _keys()}
-"""Every setting, by name, in the order of the reference."""
+KEYS: dict[str, Key] = {key.name: key for key in _keys()}  # every setting, by name, in the order of the reference
 
 
 def store_url(settings: Settings) -> str:
@@ -416,8 +373,7 @@ def local_token_file(data: str) -> Path:
     return Path(data) / "cli.token"
 
 
-ENTRIES = ("policies", "composites", "users", "rules")
-"""What the file has besides keys: arrays of tables."""
+ENTRIES = ("policies", "composites", "users", "rules")  # what the file has besides keys: arrays of tables
 
 LAST_PORT = 65535
 

@@ -281,8 +281,7 @@ class Policy:
         return {key: text for key, (is_wrong, text) in wrong.items() if is_wrong}
 
 
-CACHED = 10_000
-"""Of how many destinations the policy is remembered; with more the memory begins anew."""
+CACHED = 10_000  # of how many destinations the policy is remembered; with more the memory begins anew
 
 _ENTRY_KEYS = {key.name: key for key in keys_of(Policy)}
 
@@ -303,20 +302,11 @@ class PolicyEntry:
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """The policies of all destinations.
+    """The policies of all destinations. Keys that contradict each other are ``InvalidSettings``."""
 
-    Attributes:
-        base: ``[policy]``: what holds where no entry says anything else.
-        entries: ``[[policies]]``, in the order of the file.
-        origins: where values of ``base`` come from that are no defaults, by key.
-
-    Raises:
-        InvalidSettings: keys contradict each other, in ``base`` or where an entry holds.
-    """
-
-    base: Policy = field(default_factory=Policy)
-    entries: tuple[PolicyEntry, ...] = ()
-    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    base: Policy = field(default_factory=Policy)  # ``[policy]``: what holds where no entry says anything else
+    entries: tuple[PolicyEntry, ...] = ()  # ``[[policies]]``, in the order of the file
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)  # of values of ``base``, by key
     _ranked: list[PolicyEntry] = field(init=False, compare=False, repr=False)
     _cache: dict[Destination, Policy] = field(default_factory=dict, init=False, compare=False, repr=False)
 

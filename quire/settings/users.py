@@ -15,34 +15,22 @@ from quire.settings.key import FLAG, Refused, entries_of, not_allowed, read_tabl
 ROLES = ("administrator", "operator", "monitor")
 """The roles that have a meaning of their own; others only stand in rules."""
 
-MAX_NAME = 200
-"""The longest name of a user or a role, in bytes."""
-
-MOST_ROLES = 100
-"""How many roles or certificates one user may have."""
+MAX_NAME = 200  # the longest name of a user or a role, in bytes
+MOST_ROLES = 100  # how many roles or certificates one user may have
 
 _HASH = re.compile(r"\$argon2id\$v=\d{1,3}\$m=\d{1,7},t=\d{1,3},p=\d{1,3}\$[A-Za-z0-9+/]{8,100}\$[A-Za-z0-9+/]{16,200}")
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user.
+    """A user."""
 
-    Attributes:
-        name: the login.
-        password_hash: argon2id, as ``quire user hash`` prints it; empty for none.
-        roles: what rules may name, and ``ROLES``.
-        certificates: the subjects of client certificates that prove that one is this user.
-        disabled: whether the broker refuses the user.
-        in_file: whether it is in the settings file.
-    """
-
-    name: str
-    password_hash: str = field(default="", repr=False)
-    roles: frozenset[str] = frozenset()
-    certificates: tuple[str, ...] = ()
-    disabled: bool = False
-    in_file: bool = field(default=True, compare=False)
+    name: str  # the login
+    password_hash: str = field(default="", repr=False)  # argon2id, as ``quire user hash`` prints it; empty for none
+    roles: frozenset[str] = frozenset()  # what rules may name, and ``ROLES``
+    certificates: tuple[str, ...] = ()  # the subjects of client certificates that prove that one is this user
+    disabled: bool = False  # whether the broker refuses it
+    in_file: bool = field(default=True, compare=False)  # whether it is in the settings file
 
 
 def is_name(text: object) -> bool:
@@ -126,27 +114,16 @@ ACTIONS = tuple(str(action) for action in Action)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule.
+    """One rule."""
 
-    Attributes:
-        id: what commands call it.
-        subject: ``user:NAME``, ``role:NAME``, or ``*`` for every user.
-        allow: whether it allows or denies.
-        actions: what it is about.
-        kind: the kind of destination, None for every kind.
-        pattern: the names.
-        everything: whether a pattern that begins with a wildcard matches protected names too.
-        in_file: whether it is in the settings file.
-    """
-
-    id: str
-    subject: str
-    allow: bool
+    id: str  # what commands call it
+    subject: str  # ``user:NAME``, ``role:NAME``, or ``*`` for every user
+    allow: bool  # or deny
     actions: frozenset[Action]
-    kind: DestinationKind | None
+    kind: DestinationKind | None  # None for every kind
     pattern: Pattern
-    everything: bool = field(default=False, compare=False)
-    in_file: bool = field(default=True, compare=False)
+    everything: bool = field(default=False, compare=False)  # whether a wildcard in front matches protected names too
+    in_file: bool = field(default=True, compare=False)  # whether it is in the settings file
 
     def __str__(self) -> str:
         return f"{self.id}: {'allow' if self.allow else 'deny'} {self.subject} {self.listed} on {self.destination}"

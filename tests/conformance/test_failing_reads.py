@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from quire.management.queues import Management
+from quire.management.queues import Management, delete_queue
 from quire.store.base import Store, Sync
 from quire.store.memory import MemoryStore
 from quire.store.urls import store_for_url
@@ -132,7 +132,7 @@ def manages(world: World) -> None:
     world.call(lambda: take_steps(management.move("a", "moved")))
     world.call(lambda: take_steps(management.copy("q", "copied")) if not depth_of(world, "copied") else None)
     world.call(lambda: take_steps(management.purge("left")))
-    world.call(lambda: take_steps(management.delete("b", force=True)) if "b" in broker.queues else None)
+    world.call(lambda: take_steps(delete_queue(broker, "b", force=True)) if "b" in broker.queues else None)
 
 
 def depth_of(world: World, name: str) -> int:

@@ -14,7 +14,6 @@ from quire.cluster.verb_frames import Run, VerbFrame
 from quire.cluster.virtual_connection import VirtualConnection
 from quire.errors import InvalidSettings
 from quire.http.app import ENDPOINTS
-from quire.management.bulk import BulkManagement
 from quire.message import Message
 from quire.options import duration
 from quire.protocols.openwire import codec as openwire
@@ -109,10 +108,10 @@ LIST = http.Sent(next(row for row in ENDPOINTS if row.path == "/producers"), "/p
 def test_an_answer_that_is_an_error_of_the_brokers_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     http.check_all([LIST])
 
-    def fails(bulk: BulkManagement) -> None:
+    def fails(ids: ProducerIds) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(BulkManagement, "producers", fails)
+    monkeypatch.setattr(ProducerIds, "ids", fails)
     with pytest.raises(http.BadAnswer, match="500"):
         http.check_all([LIST])
 

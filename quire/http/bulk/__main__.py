@@ -38,7 +38,6 @@ CHECK_PERIOD = 1.0  # how often it looks whether it is idle, and at time limits,
 
 
 def main() -> int:
-    """Take instructions, serve, and end with the broker."""
     instructions = msgspec.json.decode(sys.stdin.buffer.readline(), type=Instructions)
     configure(instructions.log_format, instructions.log_level)
     os.setpgid(0, 0)
@@ -81,7 +80,6 @@ async def _run(
     app: "BulkServer", server: uvicorn.Server, listener: socket.socket, scheduler: Scheduler, idle_limit: float,
     tls: TlsContexts, rights: Rights,
 ) -> None:  # fmt: skip
-    """Serve until the broker is gone, or there was nothing to do for the time that was given."""
     broker = asyncio.create_task(_end_of_input(tls, rights))
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not broker.done() and not serving.done() and app.idle_seconds < idle_limit:
@@ -94,7 +92,6 @@ async def _run(
 
 
 async def _end_of_input(tls: TlsContexts, rights: Rights) -> None:
-    """Take in what the broker says, until it is gone."""
     reader = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():

@@ -98,11 +98,9 @@ class BulkServer:
 
     @property
     def idle_seconds(self) -> float:
-        """For how long there was no request."""
         return 0.0 if self._active else self._clock.monotonic() - self._last
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         self._active += 1
         try:
             await self._app(scope, receive, send)
@@ -132,7 +130,6 @@ class BulkServer:
         return json_answer(await run_in_threadpool(self._store.links, query.lane, query.start, query.limit))
 
     async def _offset(self, request: Request) -> Response:
-        """Where a time is in a lane (``offset_at``)."""
         reader = self._reader(request)
         query = _query(request, OffsetQuery)
         await self._check(reader, query.lane)
@@ -201,7 +198,6 @@ def _address(stored: StoredDestination) -> str:
 
 
 def _nothing(wanted: ReadRequest) -> Iterator[memoryview | bytes]:
-    """The answer to a read of what is not there."""
     failure, part = None, wanted.part
     if wanted.whole:
         text = f"partition {part.partition} of {part.destination} is not there any more: it was deleted"

@@ -22,13 +22,6 @@ STOP_LIMIT = 5.0  # how long its end may take; then it is killed
 
 
 class BulkProcess:
-    """One process, as the broker sees it: it runs, or it does not run yet, or not any more.
-
-    Args:
-        wanted: where it listens, ``host:port``; port 0 for a free one.
-        reply: answers what it asks.
-    """
-
     def __init__(self, wanted: str, reply: Callable[[Question], Reply]) -> None:
         self.address = ""  # where it listens, or did before it ended
         self._wanted = wanted
@@ -38,7 +31,6 @@ class BulkProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended."""
         return self._process is not None and self._process.returncode is None
 
     async def start(self, instructions: Instructions) -> None:
@@ -74,13 +66,11 @@ class BulkProcess:
         event("bulk.started", f"the bulk server listens on {answer.address}", pid=process.pid, address=answer.address)
 
     def tell(self, news: News) -> None:
-        """Tell it something, if it runs."""
         process = self._process
         if process is not None and process.returncode is None and process.stdin is not None:
             process.stdin.write(msgspec.json.encode(news) + b"\n")
 
     async def _answer(self, process: Process) -> None:
-        """Answer what it asks, until it ends."""
         assert process.stdin is not None
         assert process.stdout is not None
         while line := await process.stdout.readline():
@@ -88,7 +78,6 @@ class BulkProcess:
             process.stdin.write(msgspec.json.encode(reply) + b"\n")
 
     async def stop(self) -> None:
-        """The broker goes down, and it does too."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -104,8 +93,6 @@ class BulkProcess:
 
 
 class Launcher:
-    """The bulk server of one broker: some processes, each of which can answer everything."""
-
     def __init__(self, store: str, settings: Settings) -> None:
         self.readers = Readers()
         self._store = store
@@ -115,11 +102,9 @@ class Launcher:
 
     @property
     def addresses(self) -> list[str]:
-        """Where the processes listen, ``host:port``; of use if they run."""
         return [process.address for process in self._processes]
 
     async def start(self) -> None:
-        """Have all processes run."""
         if self._store == "memory:":
             raise InvalidArgument(
                 "the store is in the broker's memory, and no other process can read it: set store.url to read in bulk"
@@ -140,18 +125,15 @@ class Launcher:
         )  # fmt: skip
 
     def reload(self, settings: Settings) -> None:
-        """The settings were read again: so are the certificates."""
         self._settings = replace(self._settings, tls=settings.tls)
         for process in self._processes:
             process.tell(TlsRead(asdict(settings.tls)))
 
     def rights_changed(self) -> None:
-        """Users, rules or tokens have changed."""
         for process in self._processes:
             process.tell(RightsChanged())
 
     async def stop(self) -> None:
-        """The broker goes down, and they do too."""
         await asyncio.gather(*[process.stop() for process in self._processes])
 
 

@@ -107,7 +107,6 @@ class Readers:
 
 
 def signed(secret: str, number: str) -> str:
-    """The token of a reader with this number."""
     return f"{number}.{hmac.digest(secret.encode(), number.encode(), 'sha256').hex()}"
 
 
@@ -120,14 +119,7 @@ class UnknownReader(Exception):
 
 
 class Rights:
-    """What each reader may read.
-
-    Args:
-        ask: puts a question to the broker, which answers by ``answered``.
-
-    Attributes:
-        generation: a number that is another one after each change of users, rules or tokens.
-    """
+    """What each reader may read; ``ask`` puts a question to the broker, which answers by ``answered``."""
 
     def __init__(self, secret: str, ask: Callable[[Question], None]) -> None:
         self.generation = 0
@@ -138,22 +130,13 @@ class Rights:
         self._known: dict[tuple[str, str], bool] = {}
 
     def reader_of(self, token: str) -> str:
-        """The reader that a token was given to.
-
-        Raises:
-            UnknownReader: the broker did not give it out.
-        """
         number, _, _ = token.partition(".")
         if not hmac.compare_digest(signed(self._secret, number).encode(), token.encode()):
             raise UnknownReader
         return number
 
     async def readable(self, reader: str, destinations: Sequence[str]) -> set[str]:
-        """Those of some destinations that a reader may read.
-
-        Raises:
-            UnknownReader: it has to ask the broker for another token.
-        """
+        """Those of some destinations that a reader may read; ``UnknownReader``: it has to ask for another token."""
         found: dict[str, bool] = {}
         unknown: list[str] = []
         for destination in destinations:
@@ -168,13 +151,11 @@ class Rights:
         return {destination for destination, allowed in found.items() if allowed}
 
     def answered(self, reply: Reply) -> None:
-        """The broker has answered."""
         waiting = self._waiting.pop(reply.number)
         if not waiting.done():
             waiting.set_result(reply.allowed)
 
     def changed(self) -> None:
-        """Users, rules or tokens have changed: nothing is known any more."""
         self.generation += 1
         self._known.clear()
 

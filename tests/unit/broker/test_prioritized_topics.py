@@ -9,8 +9,9 @@ import pytest
 from quire.broker.core.subscription import AckMode, Subscription
 from quire.broker.topics.topic import Progress
 from quire.errors import QuireError, StoreFull
-from quire.management.queues import Management
-from quire.management.topics import TopicManagement
+from quire.management.messages import ALL, MessageTransfer
+from quire.management.messages import browse as browse_page
+from quire.management.queues import Management, TopicManagement
 from quire.message import Message
 from quire.store.base import Link, Page
 from quire.store.memory import MemoryStore
@@ -29,6 +30,7 @@ from tests.unit.broker.recipients import (
     reject,
     settle,
 )
+from tests.unit.management.managed import browse
 
 PRIORITIZED = {"prioritized_messages": True}
 
@@ -256,7 +258,7 @@ def test_expired_messages_become_dead_letters_with_their_priority() -> None:
     send(stepped, "7a", expiration=stepped.clock.now_ms() + 1000)
     stepped.advance(60)
     settle(stepped)
-    (letter,) = Management(stepped.broker).browse("ActiveMQ.DLQ").messages
+    (letter,) = browse(stepped.broker, "ActiveMQ.DLQ").messages
     assert letter.priority == 7
 
 
@@ -306,14 +308,13 @@ def test_an_operator_browses_in_the_order_of_sending_and_purges() -> None:
     stepped = prioritized()
     offline(stepped)
     send(stepped, "1a", "9a", "4a", "9b")
-    door = TopicManagement(Management(stepped.broker))
-    page = Management(stepped.broker).pages.read(door.existing_durable("c", "d"), limit=3)
+    page = browse_page(stepped.broker.core, durable(stepped), limit=3)
     assert [(message.body, message.priority) for message in page.messages] == [("1a", 1), ("9a", 9), ("4a", 4)]
-    for _ in door.purge_durable("c", "d"):
+    for _ in MessageTransfer(stepped.broker, durable(stepped), ALL):
         stepped.run()
     assert durable(stepped).depth == 0
     assert is_clean(stepped)
-    assert door.topic("t").prioritized
+    assert TopicManagement(Management(stepped.broker)).topic("t").prioritized
 
 
 # What a topic keeps.

@@ -6,7 +6,7 @@ import pytest
 
 from quire.broker.routing.wildcard import STEP
 from quire.errors import BrokerStopping, StoreFull
-from quire.management.queues import Management
+from quire.management.queues import delete_queue
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.unit.broker.harness import bodies, is_flagged, settings
 
@@ -132,7 +132,7 @@ def test_a_queue_that_it_is_about_to_leave_can_be_deleted_by_force() -> None:
     subscribed(stepped)
     stepped.run()
     last = f"many.{MANY - 1:03d}"
-    for _ in Management(stepped.broker).delete(last, force=True):
+    for _ in delete_queue(stepped.broker, last, force=True):
         stepped.run()
     assert last not in stepped.broker.queues
     assert consumers(stepped) == 0

@@ -5,8 +5,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from quire.broker.broker import Broker
 from quire.destination import DestinationKind
-from quire.management.messages import STEP, Choice, Draft
+from quire.management.messages import STEP, BrowsePage, Choice, Draft
+from quire.management.messages import browse as browse_page
 from quire.management.queues import Management
 from quire.message import MESSAGE_OVERHEAD
 from quire.testing.stepped import SteppedBroker
@@ -31,11 +33,18 @@ def only(*ids: str, **choice: Any) -> Choice:
     return Choice(ids=ids, **choice)
 
 
+def browse(
+    broker: Broker, name: str, after: str | None = None, limit: int = 100, wanted: str | None = None
+) -> BrowsePage:
+    """A page of a queue."""
+    return browse_page(broker.core, broker.destinations.existing_queue(name), after, limit, wanted)
+
+
 def browsed(stepped: SteppedBroker, name: str = "q", page: int = 7) -> list[bytes]:
     """The bodies in a queue, as a browse sees them, page by page."""
-    management, after, found = Management(stepped.broker), None, []
+    after, found = None, []
     while True:
-        answer = management.browse(name, after, page)
+        answer = browse(stepped.broker, name, after, page)
         assert len(answer.messages) <= page
         found += [message.body.encode() for message in answer.messages]
         after = answer.next

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.errors import InvalidArgument, UnknownGroup
+from quire.errors import UnknownGroup
 from quire.management.queues import Management
 from quire.resources import GroupStatus
 from quire.testing.stepped import SteppedBroker
@@ -18,29 +18,11 @@ def grouped(*names: str) -> SteppedBroker:
     return stepped
 
 
-def test_groups_are_told_with_their_consumers_and_what_waits() -> None:
-    stepped = grouped("a", "b", "a")
-    consumer(stepped, prefetchSize="1")
-    consumer(stepped)
-    page = Management(stepped.broker).groups("q")
-    assert page.groups == [
-        GroupStatus("a", "client-1", "0", 1, 1, False),
-        GroupStatus("b", "client-2", "0", 1, 0, False),
-    ]
-    assert page.next is None
-
-
 def test_nobody_has_a_group_of_a_queue_that_nobody_consumes() -> None:
     stepped = grouped("a")
     assert Management(stepped.broker).groups("q").groups == []
     with pytest.raises(UnknownGroup):
         Management(stepped.broker).close_group("q", "a")
-
-
-@pytest.mark.parametrize("limit", [0, 1001])
-def test_page_of_no_size_is_refused(limit: int) -> None:
-    with pytest.raises(InvalidArgument):
-        Management(grouped("a").broker).groups("q", limit=limit)
 
 
 def test_closed_group_goes_to_whoever_is_free_with_what_waits_for_it() -> None:

@@ -9,7 +9,7 @@ from quire.errors import InvalidArgument, InvalidSelector, QuireError, StoreFull
 from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, letter, numbers, settings
-from tests.unit.management.managed import KINDS, browsed, mixed, only, send, total
+from tests.unit.management.managed import KINDS, browse, browsed, mixed, only, send, total
 
 # Move.
 
@@ -35,7 +35,7 @@ def test_move_takes_messages_by_id_and_by_sequence() -> None:
     assert moved == 2
     assert browsed(stepped, "r") == numbers(1, 3)
     assert browsed(stepped) == numbers(0, 2, 4)
-    assert Management(stepped.broker).browse("r").messages[1].id == ids[3]
+    assert browse(stepped.broker, "r").messages[1].id == ids[3]
 
 
 def test_move_says_which_messages_it_did_not_find() -> None:
@@ -157,7 +157,7 @@ def test_selector_sees_what_may_have_been_delivered_before_a_crash() -> None:
     stepped = stepped.reopen()
     send(stepped, b"new")
     management = Management(stepped.broker)
-    assert [m.body for m in management.browse("q", wanted="JMSRedelivered = TRUE").messages] == ["0", "1"]
+    assert [m.body for m in browse(management.broker, "q", wanted="JMSRedelivered = TRUE").messages] == ["0", "1"]
     assert total(stepped, management.purge("q", only(selector="JMSRedelivered = TRUE"))) == 2
     assert browsed(stepped) == [b"new"]
 
@@ -167,9 +167,9 @@ def test_browse_with_a_selector_is_cut_by_its_limit_and_goes_on() -> None:
     for number in range(6):
         send(stepped, b"%d" % number, headers={"odd": str(number % 2)})
     management = Management(stepped.broker)
-    first = management.browse("q", limit=2, wanted="odd = 1")
+    first = browse(management.broker, "q", limit=2, wanted="odd = 1")
     assert [message.body for message in first.messages] == ["1", "3"]
-    second = management.browse("q", first.next, 2, "odd = 1")
+    second = browse(management.broker, "q", first.next, 2, "odd = 1")
     assert ([message.body for message in second.messages], second.next) == (["5"], None)
 
 
@@ -178,7 +178,7 @@ def test_selector_that_cannot_be_read_changes_nothing() -> None:
     with pytest.raises(InvalidSelector):
         Management(stepped.broker).purge("q", only(selector="a ="))
     with pytest.raises(InvalidSelector):
-        Management(stepped.broker).browse("q", wanted="a =")
+        browse(stepped.broker, "q", wanted="a =")
     assert browsed(stepped) == numbers(0)
 
 
@@ -190,7 +190,7 @@ def test_copy_leaves_everything_and_takes_what_is_in_flight_too() -> None:
     client = consumer(stepped, prefetchSize="2")
     assert total(stepped, Management(stepped.broker).copy("q", "r")) == 3
     assert browsed(stepped) == browsed(stepped, "r") == numbers(0, 1, 2)
-    original, copied = (Management(stepped.broker).browse(name).messages[0].id for name in ("q", "r"))
+    original, copied = (browse(stepped.broker, name).messages[0].id for name in ("q", "r"))
     assert original == copied
     client.ack(client.take("MESSAGE")[0])
     assert total(stepped, Management(stepped.broker).copy("q", "s")) == 2  # what is acknowledged is not there
@@ -219,13 +219,17 @@ def test_redrive_sends_dead_letters_back_where_they_came_from() -> None:
         client.vanish()
     send(stepped, b"no dead letter", "ActiveMQ.DLQ")
     management = Management(stepped.broker)
-    assert [message.body for message in management.browse("ActiveMQ.DLQ").messages] == ["a", "b", "no dead letter"]
+    assert [message.body for message in browse(management.broker, "ActiveMQ.DLQ").messages] == [
+        "a",
+        "b",
+        "no dead letter",
+    ]
     assert total(stepped, management.redrive("ActiveMQ.DLQ", only(limit=1))) == 1
     assert (browsed(stepped, "a"), browsed(stepped, "b")) == ([b"a"], [])
     assert total(stepped, management.redrive("ActiveMQ.DLQ")) == 1
     assert browsed(stepped, "b") == [b"b"]
     assert browsed(stepped, "ActiveMQ.DLQ") == [b"no dead letter"]
-    assert "original-destination" not in management.browse("b").messages[0].headers
+    assert "original-destination" not in browse(management.broker, "b").messages[0].headers
 
 
 def test_redrive_may_choose_and_send_somewhere_else() -> None:
@@ -236,7 +240,7 @@ def test_redrive_may_choose_and_send_somewhere_else() -> None:
     assert total(stepped, management.redrive("ActiveMQ.DLQ", only(selector="n > 1"), "queue://b")) == 2
     assert total(stepped, management.redrive("ActiveMQ.DLQ", only(selector="n = 0"))) == 1
     assert (browsed(stepped, "a"), browsed(stepped, "b")) == (numbers(0), numbers(2, 3))
-    assert "dlqDeliveryFailureCause" not in management.browse("b").messages[0].headers
+    assert "dlqDeliveryFailureCause" not in browse(management.broker, "b").messages[0].headers
     with pytest.raises(InvalidArgument):
         management.redrive("ActiveMQ.DLQ", to="/queue/ActiveMQ.DLQ")
 

@@ -3,26 +3,14 @@
 import pytest
 from hypothesis import given
 
-from quire.errors import DestinationExists, DestinationInUse, InvalidDestination
+from quire.errors import DestinationInUse
 from quire.management.messages import Draft
-from quire.management.queues import Management
+from quire.management.queues import Management, delete_queue
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled
 from tests.unit.management.managed import KINDS, browsed, mixed, only, send, total
 
 # Create, pause, delete.
-
-
-def test_create_makes_a_queue_once() -> None:
-    stepped = SteppedBroker()
-    management = Management(stepped.broker)
-    assert management.create("a/b").depth == 0
-    with pytest.raises(DestinationExists):
-        management.create("a/b")
-    with pytest.raises(InvalidDestination):
-        management.create("a\nb")
-    stepped.run()
-    assert list(stepped.reopen().broker.queues) == ["a/b"]
 
 
 def test_pause_stops_deliveries_also_over_a_restart() -> None:
@@ -61,17 +49,9 @@ def test_paused_empty_queue_is_not_blocked() -> None:
     assert management.pause("q").blocked is None
 
 
-def test_delete_is_refused_while_there_are_consumers() -> None:
-    stepped = filled(3)
-    consumer(stepped)
-    with pytest.raises(DestinationInUse):
-        total(stepped, Management(stepped.broker).delete("q"))
-    assert stepped.queue("q").depth == 3
-
-
 def test_delete_is_refused_when_a_consumer_comes_meanwhile() -> None:
     stepped = filled(3)
-    steps = Management(stepped.broker).delete("q")
+    steps = delete_queue(stepped.broker, "q")
     next(steps)
     consumer(stepped)
     with pytest.raises(DestinationInUse):
@@ -82,7 +62,7 @@ def test_delete_is_refused_when_a_consumer_comes_meanwhile() -> None:
 def test_delete_by_force_tells_the_consumers() -> None:
     stepped = filled(3)
     client = consumer(stepped)
-    assert total(stepped, Management(stepped.broker).delete("q", force=True)) == 3
+    assert total(stepped, delete_queue(stepped.broker, "q", force=True)) == 3
     assert client.errors() == ["unknown-destination"]
     assert client.connection.closed
     assert list(stepped.reopen().broker.queues) == []
@@ -90,7 +70,7 @@ def test_delete_by_force_tells_the_consumers() -> None:
 
 def test_deleted_queue_leaves_nothing_behind() -> None:
     stepped = mixed(["stored", "kept", "spooled"])
-    steps = Management(stepped.broker).delete("q")
+    steps = delete_queue(stepped.broker, "q")
     next(steps)
     stepped.run()
     for persistent in (True, False):  # they come too late to be purged
@@ -157,7 +137,7 @@ def test_purge_of_a_queue_that_is_deleted_meanwhile_ends() -> None:
     steps = iter(management.purge("q"))
     next(steps)
     stepped.run()
-    total(stepped, management.delete("q"))
+    total(stepped, delete_queue(management.broker, "q"))
     send(stepped, b"in the new one")
     assert list(steps) == []
     assert stepped.queue("q").depth == 1

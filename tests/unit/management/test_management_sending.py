@@ -2,11 +2,12 @@
 
 import pytest
 
-from quire.errors import BrokerStopping, InvalidHeader, LimitExceeded, ProducerHeld, QuireError
+from quire.errors import BrokerStopping, InvalidHeader, LimitExceeded, ProducerHeld
 from quire.management.messages import STEP, Draft
 from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled, settings
+from tests.unit.management.managed import browse
 
 
 def test_sent_message_reaches_a_consumer_as_a_client_s_own_would() -> None:
@@ -28,18 +29,6 @@ def test_many_are_sent_in_steps_with_an_id_each() -> None:
         ids += step
     assert len(set(ids)) == 2500
     assert stepped.queue("q").depth == 2500
-
-
-def test_confirmation_comes_when_the_message_is_durable() -> None:
-    stepped = SteppedBroker()
-    management = Management(stepped.broker)
-    told: list[QuireError | None] = []
-    list(management.send("q", Draft(b"x", {})))
-    management.confirm(told.append)
-    stepped.turn()
-    assert told == []
-    stepped.commit()
-    assert told == [None]
 
 
 def test_send_that_finds_no_room_is_refused() -> None:
@@ -82,7 +71,7 @@ def test_two_hundred_thousand_messages_never_make_one_long_step() -> None:
         stepped.run()
     seen, pages, after = 0, 0, None
     while True:
-        page = management.browse("q", after, 1000)
+        page = browse(management.broker, "q", after, 1000)
         assert len(page.messages) <= 1000
         sequences = [message.sequence for message in page.messages]
         assert sequences == list(range(seen + 1, seen + len(sequences) + 1))

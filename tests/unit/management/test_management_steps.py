@@ -13,6 +13,7 @@ from quire.management.queues import Management
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, settings
 from tests.unit.broker.step_rig import CountingStore, Most, counting, run_counted
+from tests.unit.management.managed import browse
 
 
 class WorkingClock(ManualClock):
@@ -116,7 +117,7 @@ def test_a_page_of_browse_with_a_selector_has_a_budget_of_time() -> None:
     stepped.run()
     management, after, found, pages = Management(stepped.broker), None, 0, 0
     while pages == 0 or after is not None:
-        page = management.browse("q", after, 100, "number = '900'")
+        page = browse(management.broker, "q", after, 100, "number = '900'")
         after, found, pages = page.next, found + len(page.messages), pages + 1
     assert (found, pages >= 10) == (1, True)
 
@@ -128,7 +129,7 @@ def test_what_is_in_flight_is_not_gone_through_by_each_step() -> None:
     with patch.object(type(queue), "in_flight_sequences", side_effect=AssertionError("all in flight")):
         done, _ = step_through(stepped, purge(stepped))
         assert (done, queue.depth, queue.in_flight) == (1000, 2000, 2000)
-        assert len(Management(stepped.broker).browse("q", None, 5).messages) == 5
+        assert len(browse(stepped.broker, "q", None, 5).messages) == 5
 
 
 # The tests of budgets find a step without one.

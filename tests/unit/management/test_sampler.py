@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from quire.management import sampling as sampling_module
-from quire.management.consumer_groups import ConsumerGroupManagement
-from quire.management.queues import Management
-from quire.management.sampling import HISTORY_BYTES, INTERVAL, SHARE, SPANS
+from quire.management import overview as overview_module
+from quire.management.overview import HISTORY_BYTES, INTERVAL, SHARE, SPANS, attention, history
+from quire.management.queues import Management, delete_queue
+from quire.management.streams import ConsumerGroupManagement
 from quire.management.tables import Selection, Wanted
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, drain, filled, settings
@@ -16,7 +16,7 @@ from tests.unit.management.managed import send
 
 def codes(management: Management) -> list[tuple[str, str, str]]:
     """What needs attention: severity, code and name."""
-    found, left_out = management.overview._attention.read()
+    found, left_out = attention(management.broker, management.sampler)
     assert left_out == 0
     return [(each.severity, each.code, each.name) for each in found]
 
@@ -59,7 +59,7 @@ def test_what_is_deleted_is_forgotten() -> None:
     management.sampler.sample()
     queue = stepped.queue("q")
     assert management.sampler.of(queue) is not None
-    for _ in management.delete("q"):
+    for _ in delete_queue(management.broker, "q"):
         stepped.run()
     management.sampler.sample()
     assert management.sampler.of(queue) is None
@@ -70,16 +70,16 @@ def test_the_history_of_an_object_begins_with_its_traffic() -> None:
     management = Management(stepped.broker)
     for _ in range(3):
         passes(stepped, management, 2)
-    assert management.history.read("queue", "q", "5m").at == []
+    assert history(management.broker, management.sampler, "queue", "q", "5m").at == []
     send(stepped, b"x")
     send(stepped, b"x")
     passes(stepped, management, 2)
     passes(stepped, management, 2)
-    found = management.history.read("queue", "q", "5m")
+    found = history(management.broker, management.sampler, "queue", "q", "5m")
     assert (found.entered, found.left, found.depth) == ([None] * 3 + [1, 0], [None] * 3 + [0, 0], [None] * 3 + [3, 3])
     assert found.oldest[-1] == 10
     assert found.at == sorted(found.at)
-    broker = management.history.read("broker", "", "5m")
+    broker = history(management.broker, management.sampler, "broker", "", "5m")
     assert (broker.at, broker.entered) == (found.at, [0, 0, 0, 1, 0])
 
 
@@ -90,7 +90,7 @@ def test_a_coarse_history_has_the_mean_rates_of_its_time() -> None:
     for _ in range(60):
         send(stepped, b"x")
         passes(stepped, management, 2)
-    hour = management.history.read("broker", "", "1h")
+    hour = history(management.broker, management.sampler, "broker", "", "1h")
     assert hour.entered[1:] == [0.5, 0.5]
     assert hour.depth == [0, 30, 60]
 
@@ -100,11 +100,11 @@ def test_a_history_has_the_points_of_its_span_and_no_older_ones() -> None:
     management = Management(stepped.broker)
     for _ in range(400):
         passes(stepped, management, 2)
-    minutes = management.history.read("broker", "", "5m")
+    minutes = history(management.broker, management.sampler, "broker", "", "5m")
     assert len(minutes.at) == SPANS[0].points
     assert minutes.at[-1] - minutes.at[0] < SPANS[0].seconds * 1000
     passes(stepped, management, 1000)  # nothing was sampled for long
-    assert len(management.history.read("broker", "", "5m").at) == 1
+    assert len(history(management.broker, management.sampler, "broker", "", "5m").at) == 1
 
 
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
@@ -116,14 +116,14 @@ def test_a_history_goes_on_when_the_clock_is_set(jump: float) -> None:
     stepped.clock.jump(jump)
     for _ in range(10):
         passes(stepped, management, 2)
-    points = management.history.read("broker", "", "5m").at
+    points = history(management.broker, management.sampler, "broker", "", "5m").at
     assert len(points) == 20
     assert stepped.clock.now_ms() - points[-1] < 2000
     assert [after - before for before, after in pairwise(points)] == [2000] * 19
 
 
 def test_the_number_of_histories_is_bounded_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling_module, "MOST_HISTORIES", 2)
+    monkeypatch.setattr(overview_module, "MOST_HISTORIES", 2)
     stepped = SteppedBroker(settings())
     management = Management(stepped.broker)
     management.sampler.sample()
@@ -133,11 +133,11 @@ def test_the_number_of_histories_is_bounded_and_told(monkeypatch: pytest.MonkeyP
     assert management.sampler.latest.histories == 2
     send(stepped, b"x", "c")
     passes(stepped, management, 2)
-    assert management.history.read("queue", "c", "5m").at == []
-    passes(stepped, management, sampling_module.QUIET)
+    assert history(management.broker, management.sampler, "queue", "c", "5m").at == []
+    passes(stepped, management, overview_module.QUIET)
     send(stepped, b"x", "c")
     passes(stepped, management, 2)  # the quiet ones give theirs up
-    assert management.history.read("queue", "c", "5m").depth[-1] == 3
+    assert history(management.broker, management.sampler, "queue", "c", "5m").depth[-1] == 3
     assert management.sampler.latest.histories == 2
     assert HISTORY_BYTES < 6000
 
@@ -147,20 +147,20 @@ def test_the_sampler_works_in_steps_and_rests_longer_after_more_work(monkeypatch
     for number in range(100):
         stepped.queue(f"q{number}")
     management = Management(stepped.broker)
-    monkeypatch.setattr(sampling_module, "BUDGET", -1.0)  # every step is over at once
+    monkeypatch.setattr(overview_module, "BUDGET", -1.0)  # every step is over at once
     steps: list[bool] = []
-    step = sampling_module.SamplePass.step
+    step = overview_module.SamplePass.step
 
-    def slow(self: sampling_module.SamplePass) -> bool:
+    def slow(self: overview_module.SamplePass) -> bool:
         stepped.clock.advance(0.1)
         steps.append(True)
         return step(self)
 
-    monkeypatch.setattr(sampling_module.SamplePass, "step", slow)
+    monkeypatch.setattr(overview_module.SamplePass, "step", slow)
     management.sampler.start()
     stepped.run()
     taken = len(steps)
-    assert taken >= 100 // sampling_module.BETWEEN
+    assert taken >= 100 // overview_module.BETWEEN
     assert management.sampler.latest.at_ms > 0
     stepped.advance(INTERVAL)
     stepped.run()
@@ -194,7 +194,7 @@ def test_a_consumer_that_acknowledges_nothing_needs_attention() -> None:
     management = Management(stepped.broker)
     management.sampler.sample()
     passes(stepped, management, 31)
-    (found,) = management.overview._attention.read()[0]
+    (found,) = attention(management.broker, management.sampler)[0]
     assert (found.code, found.name, found.since_seconds) == ("consumers-idle", "q", 31)
     assert "has credit" in found.text or "messages" in found.text
 
@@ -236,7 +236,7 @@ def test_producers_that_are_held_need_attention_with_the_cause() -> None:
     stepped.advance(12)
     management = Management(stepped.broker)
     management.sampler.sample()
-    held = next(each for each in management.overview._attention.read()[0] if each.code == "producers-held")
+    held = next(each for each in attention(management.broker, management.sampler)[0] if each.code == "producers-held")
     assert (held.severity, held.since_seconds) == ("critical", 12)
     assert "store-limit" in held.text
 
@@ -249,7 +249,7 @@ def test_only_the_worst_are_told_and_the_others_counted() -> None:
     management = Management(stepped.broker)
     management.sampler.sample()
     passes(stepped, management, 20)
-    found, left_out = management.overview._attention.read()
+    found, left_out = attention(management.broker, management.sampler)
     assert (len(found), left_out) == (50, 550)
     assert found[0].name == "q111"
 

@@ -1,5 +1,4 @@
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,8 +41,8 @@ class Changes:
     def make(self, name: str, *arguments: Any) -> Any:
         """Make a change; its outcome, None if it is not there yet."""
         before = len(self.outcomes)
-        change: Callable[..., None] = getattr(self.rig.security.changes, name)
-        change(self.outcomes.append, *arguments)
+        changes = self.rig.security.changes
+        changes.make(self.outcomes.append, getattr(changes, name), *arguments)
         return self.outcomes[-1] if len(self.outcomes) > before else None
 
 

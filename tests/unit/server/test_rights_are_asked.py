@@ -20,7 +20,7 @@ from quire.destination import ADVISORIES, Destination, DestinationKind
 from quire.http.app import ENDPOINTS
 from quire.http.endpoint import Endpoint
 from quire.management.messages import Draft
-from quire.management.queues import Management
+from quire.management.queues import Management, delete_queue
 from quire.message import Message
 from quire.protocols.openwire.commands import TransactionInfo
 from quire.security import Access, Action
@@ -246,7 +246,7 @@ def test_the_record_notes_what_nobody_was_asked_for(monkeypatch: pytest.MonkeyPa
     stepped.run()
     list(Management(stepped.broker).move("q", "r"))
     stepped.run()
-    list(Management(stepped.broker).delete("r"))
+    list(delete_queue(stepped.broker, "r"))
     assert [entry.partition(" ")[0] for entry in record.unasked(stepped)] == [
         "create", "write", "create", "settle", "write", "settle", "delete",
     ]  # fmt: skip

@@ -8,9 +8,9 @@ from typing import Any
 from quire.broker.streams.partition import Start
 from quire.errors import QuireError, StoreError
 from quire.http.pull_door import PollRequest, PullMembers, handle_of
-from quire.management.consumer_groups import ConsumerGroupManagement
 from quire.management.queues import Management
-from quire.management.streams import StreamManagement
+from quire.management.streams import ConsumerGroupManagement, StreamManagement
+from quire.sessions.base import ACCEPTED, Settlement, SettlementKind
 from quire.sessions.settling import Outcome
 from quire.store.base import Store
 from quire.store.maintenance.verify import verify
@@ -206,21 +206,25 @@ class FailingRig:
         for _ in range(3):
             handles = dict(self._handles.get(name, [])[:count])
             self.unclear |= set(handles.values()) - self.done
-            outcomes = self.told(partial(self.pull.acknowledge, "s", group, name, list(handles), guard(self.stepped)))
+            outcomes = self.told(
+                partial(self.pull.settle, "s", group, name, list(handles), ACCEPTED, guard(self.stepped))
+            )
             if outcomes is not None and self.is_durable():
                 counts = {handles[h] for h, outcome in outcomes.items() if outcome in (Outcome.DONE, Outcome.LATE)}
                 self.done |= counts
                 self.unclear -= counts
                 return
 
-    def poll_reject(self, name: str, count: int = 10, group: str = "g", **how: Any) -> None:
+    def poll_reject(self, name: str, count: int = 10, group: str = "g", *, dead_letter: bool = False) -> None:
+        how = Settlement(SettlementKind.DEAD if dead_letter else SettlementKind.REJECTED)
         handles = [handle for handle, _ in self._handles.get(name, [])[:count]]
-        self.told(lambda: self.pull.reject("s", group, name, handles, guard(self.stepped), **how))
+        self.told(lambda: self.pull.settle("s", group, name, handles, how, guard(self.stepped)))
         self.run()
 
     def poll_extend(self, name: str, group: str = "g") -> None:
         handles = [handle for handle, _ in self._handles.get(name, [])]
-        self.told(lambda: self.pull.extend("s", group, name, handles, 8.0, guard(self.stepped)))
+        how = Settlement(SettlementKind.EXTEND, 8000)
+        self.told(lambda: self.pull.settle("s", group, name, handles, how, guard(self.stepped)))
         self.run()
 
     # Operators, and bulk writers.

@@ -1,11 +1,13 @@
 """Programs that consume a group of the stream ``s`` with requests."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from quire.broker.streams.partition import Start, StartKind
 from quire.http.pull_door import Outcomes, PollRequest, PullMembers, PullRequest, handle_of
 from quire.message import Message
+from quire.sessions.base import ACCEPTED, Settlement, SettlementKind
 from quire.sessions.rights import Guard
 from tests.conformance.sessions.rig import guard
 from tests.unit.broker.streams.member_rig import StreamRig
@@ -55,15 +57,17 @@ class Script:
         return Request(self.members.poll("s", "g", PollRequest(self.name, maximum, wait, **wish), self.guard))
 
     def ack(self, *handles: str) -> Outcomes:
-        return self._done(self.members.acknowledge("s", "g", self.name, handles, self.guard))
+        return self.settle(handles, ACCEPTED)
 
-    def reject(self, *handles: str, **how: Any) -> Outcomes:
-        return self._done(self.members.reject("s", "g", self.name, handles, self.guard, **how))
+    def reject(self, *handles: str, delay_ms: int | None = None, dead_letter: bool = False) -> Outcomes:
+        dead = Settlement(SettlementKind.DEAD)
+        return self.settle(handles, dead if dead_letter else Settlement(SettlementKind.REJECTED, delay_ms))
 
     def extend(self, *handles: str, seconds: float) -> Outcomes:
-        return self._done(self.members.extend("s", "g", self.name, handles, seconds, self.guard))
+        return self.settle(handles, Settlement(SettlementKind.EXTEND, round(seconds * 1000)))
 
-    def _done(self, outcomes: Outcomes) -> Outcomes:
+    def settle(self, handles: Sequence[str], how: Settlement) -> Outcomes:
+        outcomes = self.members.settle("s", "g", self.name, handles, how, self.guard)
         self.rig.run()
         return outcomes
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from quire.broker.streams.groups.group import Group
+from quire.broker.streams.groups.groups import reset, shift
 from quire.broker.streams.partition import Start
 from quire.errors import StoreError
 from quire.sessions.settling import Outcome
@@ -86,24 +88,39 @@ def polling(rig: FailingRig) -> None:
     rig.poll_ack("b", 20)
 
 
+def group(rig: FailingRig, name: str = "g") -> Group:
+    return rig.stepped.broker.groups.existing("s", name)
+
+
+def delete(rig: FailingRig, name: str) -> None:
+    if name in rig.stepped.broker.stream("s").groups:
+        rig.groups.delete(group(rig, name), force=True)
+
+
 def moved(rig: FailingRig) -> None:
     """An operator looks at a group and moves it while members are at work."""
     rig.send(*"123456")
     rig.join("a", member="a")
     rig.nack("a", 2)
     rig.ack("a", 2)
-    rig.insist(lambda: rig.groups.reset("s", "g", Start.parse("offset=2"), dry_run=True))
+    rig.insist(lambda: reset(group(rig), Start.parse("offset=2"), dry_run=True))
     rig.moved()
-    rig.insist(lambda: rig.groups.shift("s", "g", 1))
+    rig.insist(lambda: shift(group(rig), 1))
     rig.nack("a", 2)
     rig.moved()
-    rig.insist(lambda: rig.groups.reset("s", "g", Start.parse("earliest")))
+    rig.insist(lambda: reset(group(rig), Start.parse("earliest")))
     rig.unclear.clear()
     rig.wait(1.0)
     rig.ack("a", 1)
-    rig.insist(lambda: rig.groups.clone("s", "g", "h") if "h" not in rig.stepped.broker.stream("s").groups else None)
-    rig.insist(lambda: rig.groups.lag("s", "g"))
-    rig.insist(lambda: rig.groups.group("s", "h"))
+    rig.insist(
+        lambda: (
+            rig.stepped.broker.groups.clone(group(rig), "h")
+            if "h" not in rig.stepped.broker.stream("s").groups
+            else None
+        )
+    )
+    rig.insist(lambda: rig.groups.lag(group(rig)))
+    rig.insist(lambda: rig.groups.details(group(rig, "h")))
     rig.insist(lambda: rig.streams.stream("s"))
     rig.ack("a", 1)
 
@@ -114,10 +131,14 @@ def removed(rig: FailingRig) -> None:
     rig.join("a", "h", member="a")
     rig.nack("a", 3)
     rig.ack("a", 1)
-    rig.insist(lambda: rig.groups.delete("s", "h", force=True) if "h" in rig.stepped.broker.stream("s").groups else 0)
+    rig.insist(
+        lambda: rig.groups.delete(group(rig, "h"), force=True) if "h" in rig.stepped.broker.stream("s").groups else 0
+    )
     rig.wait(3.0)
     rig.insist(lambda: rig.groups.progress("s", "h", {0: 2}))
-    rig.insist(lambda: rig.groups.delete("s", "h", force=True) if "h" in rig.stepped.broker.stream("s").groups else 0)
+    rig.insist(
+        lambda: rig.groups.delete(group(rig, "h"), force=True) if "h" in rig.stepped.broker.stream("s").groups else 0
+    )
     rig.done.clear()
     rig.wait(3.0)
     assert all(group.name != "h" for group in rig.stepped.broker.groups.all())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from quire.broker.streams.groups.retries import RetryQueue
 from quire.errors import StoreFull
 from quire.http.pull_door import read_handles, written
-from quire.sessions.base import Handle
+from quire.sessions.base import ACCEPTED, Handle, Settlement, SettlementKind
 from quire.sessions.settling import Outcome
 from tests.unit.broker.streams.member_rig import StreamRig
 from tests.unit.broker.streams.pull_rig import Request, Script, script
@@ -114,13 +114,13 @@ class History:
         if "g" not in self.rig.stream.groups:
             return
         if what == "ack":
-            outcomes = one.members.acknowledge("s", "g", one.name, handles, one.guard)
+            outcomes = one.members.settle("s", "g", one.name, handles, ACCEPTED, one.guard)
             counts = [handle for handle in handles if outcomes[handle] in (Outcome.DONE, Outcome.LATE)]
             self.acknowledged |= {self.bodies[one.name, handle] for handle in counts}
         elif what == "reject":
-            one.members.reject("s", "g", one.name, handles, one.guard)
+            one.members.settle("s", "g", one.name, handles, Settlement(SettlementKind.REJECTED), one.guard)
         else:
-            one.members.extend("s", "g", one.name, handles, 8.0, one.guard)
+            one.members.settle("s", "g", one.name, handles, Settlement(SettlementKind.EXTEND, 8000), one.guard)
 
     def look(self) -> None:
         """Nothing that is done has come to anybody."""

@@ -12,6 +12,7 @@ from quire.broker.streams.stream import CHECK_PERIOD
 from quire.errors import BrokerStopping, GroupMismatch, InvalidArgument, QuireError, UnknownConsumerGroup
 from quire.http.pull_door import MAX_BYTES, PollRequest, Terms, read_handles
 from quire.selectors import selector
+from quire.sessions.base import ACCEPTED
 from quire.sessions.settling import Outcome
 from tests.unit.broker.streams.member_rig import numbers
 from tests.unit.broker.streams.pull_rig import Script, script
@@ -383,7 +384,7 @@ def test_handles_of_somebody_who_is_no_member_are_fenced() -> None:
     one, handles = leased(1)
     assert one.other("b").ack(*handles) == {handles[0]: FENCED}
     with pytest.raises(UnknownConsumerGroup):
-        one.members.acknowledge("s", "other", "a", handles, one.guard)
+        one.members.settle("s", "other", "a", handles, ACCEPTED, one.guard)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,10 @@ from quire.testing.faults import FaultyStore
 from tests.unit.broker.streams.member_rig import StreamRig, numbers
 
 
+def find(rig: StreamRig, wanted: Wanted) -> StreamSearch:
+    return StreamSearch(rig.broker.stream("s"), wanted, rig.broker.queues)
+
+
 def managed(rig: StreamRig | None = None, **policy: Any) -> tuple[StreamRig, StreamManagement]:
     rig = rig or StreamRig(**policy)
     return rig, StreamManagement(Management(rig.broker))
@@ -77,7 +81,7 @@ def test_counts_need_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("snapshot", "links", "page", "load", "lane_state", "marks"):
         monkeypatch.setattr(rig.broker.core.store, name, fail)
-    (status,) = streams.streams()
+    status = streams.status(rig.broker.stream("s"))
     assert (status.records, status.appended, status.members) == (3, 3, 0)
     with pytest.raises(StoreError):
         streams.stream("s")
@@ -113,7 +117,7 @@ def test_groups_show_what_waits_and_where() -> None:
 
 def test_unknown_streams_are_told() -> None:
     _, streams = managed()
-    for look in (streams.stream, streams.offsets, streams.pins, lambda name: finished(streams.delete(name))):
+    for look in (streams.stream, lambda name: finished(streams.delete(name))):
         with pytest.raises(UnknownDestination):
             look("other")
 
@@ -259,28 +263,28 @@ class DamagedLane(MemoryStore):
 
 def test_a_search_goes_over_damaged_messages_and_says_so() -> None:
     store = DamagedLane()
-    rig, streams = managed(StreamRig(store, partitions=1))
+    rig, _ = managed(StreamRig(store, partitions=1))
     rig.send(*numbers(1, 5))
     store.damaged = 3
-    search = through(streams.find("s", Wanted()))
+    search = through(find(rig, Wanted()))
     assert [found.message.offset for found in search.found] == [1, 2, 4, 5]
     assert (search.damaged, search.whole) == ([(0, 3)], True)
 
 
 def test_a_search_is_done_in_steps_and_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup, "STEP", 10)
-    rig, streams = managed()
+    rig, _ = managed()
     rig.send(*numbers(1, 100))
-    search = streams.find("s", Wanted(key="none"))
+    search = find(rig, Wanted(key="none"))
     assert len(list(search)) >= 10
     assert (search.found, search.whole) == ([], True)
-    search = through(streams.find("s", Wanted(limit=25)))
+    search = through(find(rig, Wanted(limit=25)))
     assert (len(search.found), search.whole) == (25, False)
-    assert through(streams.find("s", Wanted(limit=100))).whole
+    assert through(find(rig, Wanted(limit=100))).whole
 
 
 def test_a_time_ends_a_search_on_both_sides() -> None:
-    rig, streams = managed()
+    rig, _ = managed()
     times = []
     for number in numbers(1, 3):
         times.append(rig.stepped.clock.now_ms())
@@ -288,7 +292,7 @@ def test_a_time_ends_a_search_on_both_sides() -> None:
         rig.pass_time(1)
 
     def bodies(**wanted: Any) -> list[str]:
-        return [found.message.body for found in through(streams.find("s", Wanted(**wanted))).found]
+        return [found.message.body for found in through(find(rig, Wanted(**wanted))).found]
 
     assert bodies() == ["1", "2", "3"]
     assert bodies(since=times[1]) == ["2", "3"]
@@ -298,7 +302,7 @@ def test_a_time_ends_a_search_on_both_sides() -> None:
 
 def test_dead_letters_are_told_apart_by_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookup_module, "STEP", 1)
-    rig, streams = managed()
+    rig, _ = managed()
     rig.send(*numbers(1, 2))
     for group in ("g", "h"):
         member = rig.member(group=group)
@@ -306,10 +310,10 @@ def test_dead_letters_are_told_apart_by_group(monkeypatch: pytest.MonkeyPatch) -
         member.nack(one, delay_level="-1")
         if group == "h":
             member.nack(two, delay_level="-1")
-    search = through(streams.find("s", Wanted(with_dead_letters=True)))
+    search = through(find(rig, Wanted(with_dead_letters=True)))
     assert [found.dead_letters for found in search.found] == [["g", "h"], ["h"]]
     assert [[state.state for state in found.groups] for found in search.found] == [["done", "done"], ["leased", "done"]]
-    assert through(streams.find("s", Wanted())).found[0].dead_letters is None
+    assert through(find(rig, Wanted())).found[0].dead_letters is None
 
 
 # Pins.

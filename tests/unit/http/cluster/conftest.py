@@ -13,8 +13,7 @@ from quire.cluster.view import PinRow
 from quire.destination import queue
 from quire.errors import ShardUnavailable
 from quire.http.app import Application
-from quire.http.cluster_router import ClusterRouter
-from quire.http.shard_calls import ShardCalls
+from quire.http.cluster_router import ClusterRouter, ShardCalls
 from quire.server.cluster.kept_pins import ClusterContext, KeptPins
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings

@@ -10,8 +10,8 @@ from quire.cluster.cluster_map import ClusterMap, Peer, Pin
 from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.destination import queue
 from quire.http.app import ENDPOINTS
+from quire.http.cluster_router import HEADER, VALID, signed
 from quire.http.endpoint import Endpoint
-from quire.http.shard_calls import HEADER, VALID, signed
 from quire.security import Origin
 from quire.security.accounts import SavedState
 from quire.settings import User

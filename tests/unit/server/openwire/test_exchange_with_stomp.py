@@ -21,7 +21,7 @@ from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQue
 from quire.testing.stepped import Frame, SteppedClient
 from tests.unit.broker.harness import consumer
 from tests.unit.broker.subscribing import subscribe
-from tests.unit.management.managed import only, total
+from tests.unit.management.managed import browse, only, total
 from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, id_of
 
 
@@ -104,7 +104,7 @@ def test_half_of_a_surrogate_pair_comes_back_and_stomp_reads_a_mark_in_its_place
         assert (message.type, message.correlation_id, message.group_id) == (half, half, half)
         assert message.marshalled_properties is not None
         assert read_map(message.marshalled_properties, typed=True)["p"] == Typed(Tag.STRING, half)
-    page = Management(rig.broker).browse("q", wanted=f"JMSType = '{mark}' AND p = '{mark}'")
+    page = browse(rig.broker, "q", wanted=f"JMSType = '{mark}' AND p = '{mark}'")
     assert page.messages[0].headers["p"] == page.messages[0].body == mark
     assert json.encode(page)
 
@@ -255,7 +255,7 @@ def test_a_text_of_openwire_is_a_text_for_the_selectors_of_all_who_ask(selector:
     assert receiver.messages() == 3 * count * [b"x"]
     assert client.messages() == 4 * count * ["x"]
     management = Management(rig.broker)
-    assert len(management.browse("c", wanted=selector).messages) == count
+    assert len(browse(management.broker, "c", wanted=selector).messages) == count
     assert total(rig, management.purge("c", only(selector=selector))) == count
 
 
