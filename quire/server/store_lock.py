@@ -178,15 +178,15 @@ def _tell(told: str, name: str, text: str, level: int = logging.INFO, **data: An
     return name
 
 
-SEND_AWAY = 2.0
+DISCONNECT_AFTER = 2.0
 """So long after the end of its lease a broker sends its clients away, in seconds: another one may serve them by now."""
 
 
 class LeaseWatch:
     """Suspends the broker while its lease has run out and is not renewed; the broker goes on when it is.
 
-    Clients stay and hear of failed sends. If there is a standby, they are sent away after ``SEND_AWAY``: a broker that
-    the network has cut off from the store alone would keep its consumers from the one that serves.
+    Clients stay and hear of failed sends. If there is a standby, they are disconnected after ``DISCONNECT_AFTER``: a
+    broker that the network has cut off from the store alone would keep its consumers from the one that serves.
     """
 
     def __init__(
@@ -212,16 +212,16 @@ class LeaseWatch:
             self.is_suspended = True
             text = f"the lease of the store has run out, and cannot be renewed: {self._lock.error or 'no answer'}"
             event("lease.lapsed", f"{text}. No messages are delivered until it is.", logging.ERROR)
-        if self._has_standby and not self._is_away and now >= self._lock.until + SEND_AWAY:
+        if self._has_standby and not self._is_away and now >= self._lock.until + DISCONNECT_AFTER:
             self._is_away = True
             event("clients.sent-away", "clients are sent away: another broker may have the store", logging.WARNING)
-            self.send_away()
+            self.disconnect_for_failover()
 
-    def send_away(self) -> None:
+    def disconnect_for_failover(self) -> None:
         for doors in self._doors:
             doors.away = BrokerStopping("this broker does not reach its store: connect to another one")
         for client in list(self._clients):
-            client.send_away()
+            client.disconnect_for_failover()
 
     def _checked(self) -> None:
         """The lock was checked, and is ours. A turn may have found that it was not sure before ``look`` has."""

@@ -390,7 +390,7 @@ class PatternConsumer(LocalConsumer):
     def wake(self) -> None:
         self.whole.wake()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         self.whole.look_again()
 
     def set_prefetch(self, prefetch: int) -> None:

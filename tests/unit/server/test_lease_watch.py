@@ -7,7 +7,7 @@ import pytest
 
 from quire.server.connection import ClientTransport, ProtocolDoors
 from quire.server.stomp.stomp_door import StompDoors
-from quire.server.store_lock import SEND_AWAY, LeaseWatch, StoreLock
+from quire.server.store_lock import DISCONNECT_AFTER, LeaseWatch, StoreLock
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled
 
@@ -17,7 +17,7 @@ class Client:
 
     sent_away = 0
 
-    def send_away(self) -> None:
+    def disconnect_for_failover(self) -> None:
         """Note it."""
         self.sent_away += 1
 
@@ -157,12 +157,12 @@ def test_clients_are_sent_away_once_if_there_is_a_standby_and_may_come_again_aft
     rig = Rig(filled(0), has_standby=True)
     rig.look(1.0)
     assert rig.client.sent_away == 0
-    rig.look(SEND_AWAY)
+    rig.look(DISCONNECT_AFTER)
     rig.look(1.0)
     assert (rig.client.sent_away, rig.doors[0].away is None) == (1, False)
     rig.renew()
     assert rig.doors[0].away is None
-    rig.look(1.0 + SEND_AWAY)
+    rig.look(1.0 + DISCONNECT_AFTER)
     assert rig.client.sent_away == 2
 
 

@@ -74,31 +74,6 @@ def test_a_local_transaction_with_work_for_two_shards_is_one() -> None:
     left_nothing(cluster)
 
 
-@pytest.mark.parametrize("at", range(0, 20, 2))
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_shard_may_be_lost_at_any_step_of_a_commit(number: int, at: int) -> None:
-    cluster = OpenWireCluster()
-    here, there = cluster.queue(0), cluster.queue(1)
-    client = cluster.client(0)
-    client.send("source", destination=there)
-    client.consumer(there)
-    (dispatch,) = client.take(MessageDispatch)
-    id = client.begin()
-    client.acks([dispatch], transaction=id)
-    sent_in(client, id, here, there, there)
-    cluster.run()
-    client.tell(client.step(ONE, id))
-    for _ in range(at):
-        cluster.step()
-    cluster.kill(number)
-    cluster.run()
-    cluster.start(number)
-    cluster.run()
-    cluster.advance(15, 1.0)
-    assert depths(cluster, here, there) in ([0, 1], [1, 2])
-    left_nothing(cluster)
-
-
 def test_a_part_that_cannot_be_prepared_ends_the_connection_and_the_transaction() -> None:
     cluster = OpenWireCluster()
     here, there = cluster.queue(0), cluster.queue(1)

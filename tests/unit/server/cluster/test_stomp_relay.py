@@ -361,6 +361,6 @@ def test_an_owner_that_has_lost_its_store_sends_the_clients_of_others_away(clust
     cluster.run()
     for virtual in list(cluster.members[1].sessions):
         assert isinstance(virtual, ClientTransport)
-        virtual.send_away()
+        virtual.disconnect_for_failover()
     cluster.run()
     assert client.errors() == ["broker-stopping"]
