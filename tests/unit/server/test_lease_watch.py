@@ -13,12 +13,9 @@ from tests.unit.broker.harness import consumer, filled
 
 
 class Client:
-    """A connection."""
-
     sent_away = 0
 
     def disconnect_for_failover(self) -> None:
-        """Note it."""
         self.sent_away += 1
 
 
@@ -45,7 +42,6 @@ class Rig:
         self.watch.look(self.stepped.clock.monotonic())
 
     def renew(self, seconds: float = 1.0) -> None:
-        """The lease is renewed."""
         self.lock.until = self.stepped.clock.monotonic() + seconds
         self.lock.checked()
 

@@ -20,7 +20,6 @@ NOW = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates."""
     found = tmp_path_factory.mktemp("tls")
     authority = make_authority(NOW)
     write_pair(authority, found / "ca.pem", found / "ca.key")
@@ -61,8 +60,6 @@ class Raw(asyncio.Transport):
 
 
 class Inside(asyncio.Protocol):
-    """The protocol inside."""
-
     def __init__(self) -> None:
         self.received: list[bytes] = []
         self.events: list[str] = []

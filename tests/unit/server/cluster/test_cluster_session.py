@@ -38,12 +38,10 @@ def cluster() -> SteppedCluster:
 
 
 def depth(cluster: SteppedCluster, name: str) -> int:
-    """How many messages a queue has."""
     return cluster.owner(name).queue(name).depth
 
 
 def names(cluster: SteppedCluster) -> list[str]:
-    """A queue of each shard."""
     return [cluster.name_at(shard) for shard in range(3)]
 
 

@@ -15,7 +15,6 @@ from quire.protocols.openwire.commands import (
     ProducerAck,
     RemoveInfo,
     Response,
-    ShutdownInfo,
 )
 from quire.protocols.openwire.structures import (
     ActiveMQQueue,
@@ -115,21 +114,6 @@ def test_a_message_to_several_shards_gives_its_window_back_once() -> None:
     client.tell(client.message("x", both, producer=id, persistent=False))
     cluster.run()
     assert len(client.take(ProducerAck)) == 1
-
-
-def test_an_error_of_another_shard_is_the_clients() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    assert client.refused(client.consumer_info(there, selector="a =")) == (
-        "InvalidSelectorException", "invalid-selector",
-    )  # fmt: skip
-    both = ActiveMQQueue(f"{cluster.name_at(0)},{cluster.name_at(1)}")
-    assert client.refused(client.consumer_info(both, selector="a ="))[1] == "invalid-selector"
-    client.tell(client.consumer_info(there, selector="a ="))
-    cluster.run()
-    assert client.errors() == ["invalid-selector"]
-    client.consumer(there)  # the connection goes on
 
 
 def test_what_a_client_sends_right_behind_its_login_goes_where_it_belongs() -> None:
@@ -381,25 +365,6 @@ def test_a_connection_that_fails_over_takes_the_place_of_its_old_one() -> None:
     cluster.run()
     assert new.messages() == ["one"]
     assert not old.is_open()
-
-
-def test_a_front_relays_everything() -> None:
-    cluster = OpenWireCluster(2, fronts=1)
-    client = cluster.client_of_front()
-    listening(client)
-    for shard in range(2):
-        queue = cluster.queue(shard)
-        client.send("x", destination=queue)
-        client.consumer(queue)
-    assert client.messages() == ["x", "x"]
-    client.send("x", destination=DEAD)
-    client.consumer(DEAD)
-    assert client.messages() == ["x"]
-    assert not cluster.fronts[0].broker.destinations.queues
-    client.done(RemoveInfo(object_id=ConnectionId(client.id)))
-    client.tell(ShutdownInfo())
-    cluster.run()
-    assert not client.is_open()
 
 
 def test_each_connection_is_a_resource_manager_of_its_own() -> None:

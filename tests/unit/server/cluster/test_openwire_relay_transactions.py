@@ -23,24 +23,20 @@ RECOVER = TransactionType.RECOVER
 
 
 def sent_in(client: OpenWireClient, id: TransactionId, *queues: ActiveMQQueue) -> None:
-    """Messages that a client sends in a transaction."""
     client.tell(*[client.message("x", queue, transaction_id=id) for queue in queues])
 
 
 def begun(client: OpenWireClient, *queues: ActiveMQQueue) -> None:
-    """A branch that has begun, with messages."""
     client.done(client.step(BEGIN, XID))
     sent_in(client, XID, *queues)
     client.done(client.step(END, XID))
 
 
 def depths(cluster: OpenWireCluster, *queues: ActiveMQQueue) -> list[int]:
-    """How many messages queues have, each at its shard."""
     return [cluster.depth(cluster.shard_of(queue.physical_name), queue) for queue in queues]
 
 
 def recovered(client: OpenWireClient) -> list[TransactionId]:
-    """The branches that have to be ended."""
     answer = client.ask(client.step(RECOVER, None))
     assert isinstance(answer, DataArrayResponse)
     return [id for id in answer.data or [] if isinstance(id, TransactionId)]

@@ -54,7 +54,6 @@ class Seen:
         )
 
     def of(self, shard: int) -> FakeProcess:
-        """The last process of a shard."""
         return next(process for process in reversed(self.processes) if process.shard == shard)
 
     def wait(self, shard: int) -> None:

@@ -10,7 +10,6 @@ from tests.unit.broker.harness import settings
 
 
 def acknowledged(client: SteppedClient, messages: list[Frame]) -> None:
-    """Acknowledge messages one by one."""
     for message in messages:
         client.ack(message)
 

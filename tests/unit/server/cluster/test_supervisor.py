@@ -91,7 +91,6 @@ class Seen:
         await self.supervisor.look()
 
     async def serve(self) -> None:
-        """Run both shards."""
         await self.look()
         for process in [process for process in self.processes if process.shard != FRONT]:
             assert process.shard is not None
