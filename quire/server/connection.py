@@ -359,12 +359,12 @@ class ConnectedDoor(ABC):
         self.closed()
 
     def stop(self, error: QuireError) -> None:
-        """The broker goes down: the consumers go in peace, and the client is told."""
+        """The broker stops: consumers leave without a failure counted, and the client is told."""
         if self.is_logged_in:
             self.session.leave(Leaving(LeavingKind.CLEAN, "the broker stopped"))
         self.fail(error)
 
-    def send_away(self, error: QuireError) -> None:
+    def disconnect_for_failover(self, error: QuireError) -> None:
         """Another broker may have the store: what has gathered is dropped, and the client is told to go there."""
         self._output, self._output_size = [], 0
         self.stop(error)
@@ -552,9 +552,11 @@ class ClientTransport(asyncio.Protocol):
         if self._session:
             self._session.stop(BrokerStopping("the broker is going down"))
 
-    def send_away(self) -> None:
+    def disconnect_for_failover(self) -> None:
         """Another broker may have the store: say so and close; what the client has not read yet is not sent."""
         if self._session is None or self.unsent:
             self.abort()
         else:
-            self._session.send_away(BrokerStopping("this broker has lost its store: connect to another one"))
+            self._session.disconnect_for_failover(
+                BrokerStopping("this broker has lost its store: connect to another one")
+            )

@@ -251,7 +251,7 @@ class Acceptor(asyncio.Protocol):
             self._refuse(error)
             return
         if self._context.tls.current is None:
-            self._hand_over(b"")
+            self._hand_over(self._raw, b"")
 
     def data_received(self, data: bytes) -> None:
         """The first bytes have come: those of TLS, or of the protocol."""
@@ -264,7 +264,7 @@ class Acceptor(asyncio.Protocol):
         if data[0] == CLIENT_HELLO and context is not None:
             self._ask_for_turn(data, context)
         elif self._context.tls.settings.takes_plain(self._accepted.host):
-            self._hand_over(data)
+            self._hand_over(self._raw, data)
         else:
             self._refuse(TlsRequired("this broker takes no connections without TLS from this address"))
 
@@ -297,21 +297,18 @@ class Acceptor(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._left()
 
-    def _hand_over(self, data: bytes) -> None:
+    def _hand_over(self, transport: asyncio.Transport, data: bytes) -> None:
         self._end_wait()
         protocol = self._config.open(self._accepted)
-        self._raw.set_protocol(protocol)
-        protocol.connection_made(self._raw)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
         if data:
             protocol.data_received(data)
 
     def _agreed(self, transport: TlsTransport) -> None:
-        self._end_wait()
         self._accepted.is_encrypted = True
         self._accepted.certificate = certificate_subject(transport.peer_certificate)
-        protocol = self._config.open(self._accepted)
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
+        self._hand_over(transport, b"")
 
     def _failed(self, reason: str) -> None:
         self._context.tls.failures += 1

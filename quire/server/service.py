@@ -42,7 +42,7 @@ from quire.sessions.rights import Gate
 from quire.sessions.session import LocalSession
 from quire.settings import Settings, local_host, split_address
 from quire.store.base import Store, Sync, WriteBatch
-from quire.store.disk import Disk, Probe, file_failure, free_bytes
+from quire.store.disk import Disk, file_failure
 from quire.store.urls import shown, store_for_url
 from quire.store.writer import GroupCommitWriter
 
@@ -105,7 +105,7 @@ class Service:
 
     def __init__(
         self, settings: Settings, store: Store, http: HttpServer | None = None, clock: Clock | None = None,
-        reload: Callable[[], Settings] | None = None, probe: Probe = free_bytes, tunes_collector: bool = True,
+        reload: Callable[[], Settings] | None = None, tunes_collector: bool = True,
         shares_ports: bool = False, member: Member | None = None,
     ) -> None:  # fmt: skip
         self.settings = settings
@@ -129,7 +129,6 @@ class Service:
         self._member = member
         self._reload = reload
         self._reload_at_start = False  # asked while it waited for the store or started
-        self._probe = probe
         self._tunes_collector = tunes_collector
         self._shares_ports = shares_ports
         self._listen = partial(listen, is_shared=shares_ports)
@@ -289,7 +288,7 @@ class Service:
         """A store is locked and about to be opened: if its disk is full, the space for that comes from the reserve."""
         if store.reserve_file is None or not self.settings.store.disk_free_limit:
             return
-        disk = self._disks[cause] = Disk(store, self.settings.store.disk_free_limit, self._probe)
+        disk = self._disks[cause] = Disk(store, self.settings.store.disk_free_limit)
         if released := disk.prepare():
             text = f"the disk of {disk.directory} is full: {released} bytes of reserve are used for the start"
             event("disk.reserve-used", text, logging.WARNING, directory=str(disk.directory), bytes=released)
@@ -382,7 +381,7 @@ class Service:
         for server in self._servers:
             server.close()
         if self.lease is not None:
-            self.lease.send_away()
+            self.lease.disconnect_for_failover()
         ends = self.clock.monotonic() + AWAY_LIMIT
         while self.connections and self.clock.monotonic() < ends:
             await asyncio.sleep(0.01)

@@ -8,7 +8,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from quire.broker.core.core import Core, Lock
 from quire.errors import BrokerStopping, QuireError, StoreError, StoreLocked, StoreUnreachable
@@ -85,25 +85,33 @@ class StoreLock(Lock):
                     waits()
                 told = self._tell_standby(found, told)
             elif isinstance(found.error, StoreUnreachable) and loop.time() < given_up_at:
-                text = f"the broker waits up to {patience:g} s until the store can be reached: {found.error}"
-                told = _tell(told, "store.waited-for", text, logging.WARNING, code=found.error.code)
+                if told != "server":
+                    text = f"the broker waits up to {patience:g} s until the store can be reached: {found.error}"
+                    event("store.waited-for", text, logging.WARNING, code=found.error.code)
+                told = "server"
                 patient_until = loop.time() + lease + LEASE_MARGIN  # it may have been away for the broker that has it
             elif found.error is not None:
                 raise found.error
             elif loop.time() < patient_until:
-                text = f"{found.owner} has {self._url}: waiting {lease + LEASE_MARGIN:g} s, in case it was killed"
-                told = _tell(told, "broker.lease-waited-for", text, owner=found.owner)
+                if told != "lease":
+                    text = f"{found.owner} has {self._url}: waiting {lease + LEASE_MARGIN:g} s, in case it was killed"
+                    event("broker.lease-waited-for", text, owner=found.owner)
+                told = "lease"
             else:
                 raise StoreLocked(f"{found.owner} uses the store {self._url}", owner=found.owner, url=self._url)
         return found is not None
 
     def _tell_standby(self, found: Found, told: str) -> str:
+        """Log what a standby waits for, once until that changes; returns what was told."""
         if found.error is None:
-            text = f"standby: waiting for {found.owner} to give up {self._url}"
-            return _tell(told, "broker.standby", text, owner=found.owner)
-        code = found.error.code if isinstance(found.error, QuireError) else StoreError.code
-        text = f"standby: waiting until the store can be reached: {found.error}"
-        return _tell(told, "broker.standby-unreachable", text, logging.WARNING, code=code)
+            if told != "owner":
+                event("broker.standby", f"standby: waiting for {found.owner} to give up {self._url}", owner=found.owner)
+            return "owner"
+        if told != "unreachable":
+            code = found.error.code if isinstance(found.error, QuireError) else StoreError.code
+            text = f"standby: waiting until the store can be reached: {found.error}"
+            event("broker.standby-unreachable", text, logging.WARNING, code=code)
+        return "unreachable"
 
     def give_up(self) -> None:
         self._tries.put_nowait(None)
@@ -171,22 +179,15 @@ class StoreLock(Lock):
         return Found(self._store.check_lock())
 
 
-def _tell(told: str, name: str, text: str, level: int = logging.INFO, **data: Any) -> str:
-    """Log what a broker waits for, once until that changes; returns the name of the event."""
-    if told != name:
-        event(name, text, level, **data)
-    return name
-
-
-SEND_AWAY = 2.0
+DISCONNECT_AFTER = 2.0
 """So long after the end of its lease a broker sends its clients away, in seconds: another one may serve them by now."""
 
 
 class LeaseWatch:
     """Suspends the broker while its lease has run out and is not renewed; the broker goes on when it is.
 
-    Clients stay and hear of failed sends. If there is a standby, they are sent away after ``SEND_AWAY``: a broker that
-    the network has cut off from the store alone would keep its consumers from the one that serves.
+    Clients stay and hear of failed sends. If there is a standby, they are disconnected after ``DISCONNECT_AFTER``: a
+    broker that the network has cut off from the store alone would keep its consumers from the one that serves.
     """
 
     def __init__(
@@ -212,16 +213,16 @@ class LeaseWatch:
             self.is_suspended = True
             text = f"the lease of the store has run out, and cannot be renewed: {self._lock.error or 'no answer'}"
             event("lease.lapsed", f"{text}. No messages are delivered until it is.", logging.ERROR)
-        if self._has_standby and not self._is_away and now >= self._lock.until + SEND_AWAY:
+        if self._has_standby and not self._is_away and now >= self._lock.until + DISCONNECT_AFTER:
             self._is_away = True
             event("clients.sent-away", "clients are sent away: another broker may have the store", logging.WARNING)
-            self.send_away()
+            self.disconnect_for_failover()
 
-    def send_away(self) -> None:
+    def disconnect_for_failover(self) -> None:
         for doors in self._doors:
             doors.away = BrokerStopping("this broker does not reach its store: connect to another one")
         for client in list(self._clients):
-            client.send_away()
+            client.disconnect_for_failover()
 
     def _checked(self) -> None:
         """The lock was checked, and is ours. A turn may have found that it was not sure before ``look`` has."""

@@ -244,7 +244,7 @@ SLICE = 32 * 1024
 HANDSHAKE_LIMIT = 64 * 1024
 """How many bytes a client may send before TLS is agreed: its certificates are among them."""
 
-BARREN_LIMIT = 64 * 1024
+MAX_EMPTY_BYTES = 64 * 1024
 """How many bytes may come in a row without any content: records have at most 16 KiB, a change of keys a few bytes."""
 
 PIECE = 64 * 1024
@@ -278,7 +278,7 @@ class TlsTransport(LayeredTransport):
         self._plain: deque[memoryview] = deque()  # is to be sent, and is not encrypted yet
         self._is_raw_writable = True
         self._received = 0
-        self._barren = 0
+        self._empty_bytes = 0
         raw.set_write_buffer_limits(high=WRITE_HIGH_WATER)
 
     # The socket's transport calls these.
@@ -312,8 +312,8 @@ class TlsTransport(LayeredTransport):
         except ssl.SSLError as error:
             self._fail(error.reason or str(error))
             return False
-        self._barren = 0 if len(content) > had else self._barren + len(piece)
-        if self._barren > BARREN_LIMIT:
+        self._empty_bytes = 0 if len(content) > had else self._empty_bytes + len(piece)
+        if self._empty_bytes > MAX_EMPTY_BYTES:
             self._fail("no content came")
         return not self._is_closing and not self._has_said_goodbye
 

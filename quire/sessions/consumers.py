@@ -386,7 +386,7 @@ class PatternConsumer(LocalConsumer):
     def wake(self) -> None:
         self.whole.wake()
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         self.whole.look_again()
 
     def set_prefetch(self, prefetch: int) -> None:
@@ -545,53 +545,48 @@ _KINDS = {"Queue": DestinationKind.QUEUE, "Topic": DestinationKind.TOPIC}
 _WITH_PRODUCERS = {**_KINDS, "Stream": DestinationKind.STREAM}
 
 
-class AdvisoryReplay:
-    """Tells a new consumer of advisories what is there already, as ActiveMQ does, in steps.
+def replay_advisories(broker: Broker, part: Subscription) -> None:
+    """Tell a new consumer of advisories what is there already, as ActiveMQ does, in steps.
 
     A client of ActiveMQ must know every temporary destination: one that it does not know counts as deleted.
     """
+    source, topic = part.source, part.destination
+    if not (isinstance(source, TopicSubscription) and topic.name.startswith(PREFIX)):
+        return
+    contents = _known_to_advisories(broker, topic.name.removeprefix(PREFIX))
 
-    def __init__(self, broker: Broker, part: Subscription) -> None:
-        self._broker = broker
-        self._part = part
-
-    def begin(self) -> None:
-        source, topic = self._part.source, self._part.destination
-        if isinstance(source, TopicSubscription) and topic.name.startswith(PREFIX):
-            contents = self._contents(topic.name.removeprefix(PREFIX))
-            if self._step(source, contents):
-                step = partial(self._step, source, contents)
-                self._broker.core.steps.add(step, "what a consumer of advisories is told at first", stores=False)
-
-    def _step(self, source: TopicSubscription, contents: Iterator[bytes]) -> bool:
-        """Tell the next ones; whether there are more."""
+    def step() -> bool:
         some = list(islice(contents, STEP))
         if some and source.subscriptions:
-            self._broker.advisories.replay(source, some)
+            broker.advisories.replay(source, some)
         return len(some) == STEP and bool(source.subscriptions)
 
-    def _contents(self, name: str) -> Iterator[bytes]:
-        broker, advisories = self._broker, self._broker.advisories
-        event, _, rest = name.partition(".")
-        if event in _TEMPORARY:
-            for destination in broker.routing.temporaries.all(_TEMPORARY[event]):
-                yield advisories.destination_content("created", destination)
-        elif event in _KINDS:
-            for found in list(broker.destinations.names(_KINDS[event])):
-                yield advisories.destination_content("created", Destination(_KINDS[event], found))
-        elif event == "Connection":
-            yield from advisories.connections()
-        elif event == "Producer":
-            kind, _, found = rest.partition(".")
-            if kind in _WITH_PRODUCERS:
-                yield from advisories.producers(Destination(_WITH_PRODUCERS[kind], found))
-        elif event == "Consumer":
-            kind, _, found = rest.partition(".")
-            named: Mapping[str, Any] = broker.destinations.queues if kind == "Queue" else broker.destinations.topics
-            source = named.get(found)
-            consumers = [] if source is None else list(source.subscriptions)
-            for consumer in consumers:
-                yield advisories.consumer_content("started", consumer, len(consumers))
+    if step():
+        broker.core.steps.add(step, "what a consumer of advisories is told at first", stores=False)
+
+
+def _known_to_advisories(broker: Broker, name: str) -> Iterator[bytes]:
+    advisories = broker.advisories
+    event, _, rest = name.partition(".")
+    if event in _TEMPORARY:
+        for destination in broker.routing.temporaries.all(_TEMPORARY[event]):
+            yield advisories.destination_content("created", destination)
+    elif event in _KINDS:
+        for found in list(broker.destinations.names(_KINDS[event])):
+            yield advisories.destination_content("created", Destination(_KINDS[event], found))
+    elif event == "Connection":
+        yield from advisories.connections()
+    elif event == "Producer":
+        kind, _, found = rest.partition(".")
+        if kind in _WITH_PRODUCERS:
+            yield from advisories.producers(Destination(_WITH_PRODUCERS[kind], found))
+    elif event == "Consumer":
+        kind, _, found = rest.partition(".")
+        named: Mapping[str, Any] = broker.destinations.queues if kind == "Queue" else broker.destinations.topics
+        source = named.get(found)
+        consumers = [] if source is None else list(source.subscriptions)
+        for consumer in consumers:
+            yield advisories.consumer_content("started", consumer, len(consumers))
 
 
 class ConsumingSession(Session):
@@ -662,7 +657,7 @@ class ConsumingSession(Session):
             tell()
         if spec.replay:
             for part in consumer.parts:
-                AdvisoryReplay(self.broker, self.parts[part.number]).begin()
+                replay_advisories(self.broker, self.parts[part.number])
         return consumer
 
     def subscribed(self, consumer: LocalConsumer, token: Token) -> None:

@@ -41,7 +41,7 @@ class Gate:
         self._rechecking: Iterator[None] | None = None
         self._created: dict[str, set[Destination]] = {}  # by user, since the start
         self._recalled: dict[str, Access] = {}
-        security.watch(self.look_again)
+        security.watch(self.recheck_permissions)
         security.watch(self._recalled.clear)
         broker.schedule.check_send = self.check_scheduled
 
@@ -98,7 +98,7 @@ class Gate:
 
     # Changes.
 
-    def look_again(self) -> None:
+    def recheck_permissions(self) -> None:
         """Look at all connections again, in steps: what clients may have has changed."""
         if self._rechecking is None:
             self._broker.core.steps.add(self._recheck_some, "the check of connections", stores=False)

@@ -489,7 +489,7 @@ class LocalSession(ConsumingSession):
             yield
         for consumer in list(self._consumers):
             if isinstance(consumer, PatternConsumer) and not self.has_left:
-                consumer.look_again()
+                consumer.recheck()
 
     def leave(self, how: Leaving, token: Token = None) -> bool:
         """The client goes; a second time nothing happens."""

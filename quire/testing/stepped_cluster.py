@@ -141,7 +141,7 @@ class SteppedShard(SteppedBroker):
 
     def _map_changed(self, shards: frozenset[int]) -> None:
         self.broker.destinations.moved()
-        self.gate.look_again()
+        self.gate.recheck_permissions()
 
     def new_session(self, connection: RecordingConnection) -> StompDoor:
         """The broker's half of a new client."""

@@ -489,9 +489,9 @@ class ShardProcess:
         away = BrokerStopping("this broker has lost its store")
         for client, session in list(self.stepped.sessions.items()):
             if isinstance(client, ClientTransport):
-                client.send_away()
+                client.disconnect_for_failover()
             elif not session.is_closed:
-                session.send_away(away)
+                session.disconnect_for_failover(away)
         for end in list(self.ends):
             end.flush()
         self.end()

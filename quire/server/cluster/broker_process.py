@@ -44,22 +44,8 @@ CALM = 60.0
 """A process that has lived so long, in seconds, was sound."""
 
 
-class ManagedProcess(Protocol):
-    """A process that the broker keeps. It calls ``ShardProcesses.reported`` and ``ShardProcesses.ended``."""
-
-    def serve(self, shard: int) -> None:
-        """Have it wait for a shard, then run it; ``FRONT`` for one without a shard."""
-
-    def tell_map(self, map: Map) -> None: ...
-
-    def reload(self) -> None: ...
-
-    def stop(self) -> None:
-        """Have it end cleanly; it is killed if that takes too long."""
-
-
 class ProcessState:
-    def __init__(self, process: ManagedProcess, shard: int, now: float) -> None:
+    def __init__(self, process: Child, shard: int, now: float) -> None:
         self.process = process
         self.shard = shard
         self.state = ShardState.WAITING
@@ -72,7 +58,7 @@ class ProcessState:
 class ShardProcesses:
     """All processes of a broker: which shards they run or wait for. It is driven by calls, and waits for nothing."""
 
-    def __init__(self, name: str, shards: int, clock: Clock, spawn: Callable[[], ManagedProcess]) -> None:
+    def __init__(self, name: str, shards: int, clock: Clock, spawn: Callable[[], Child]) -> None:
         self.name = name
         self.is_ending = False
         self._shards = shards
@@ -162,7 +148,7 @@ class ShardProcesses:
                 self._start(shard)
         self._keep_front()
 
-    def reported(self, process: ManagedProcess, report: Waiting | Running) -> None:
+    def reported(self, process: Child, report: Waiting | Running) -> None:
         entry = self._entry_of(process)
         if entry is None or entry.state is ShardState.STOPPING:
             return
@@ -180,7 +166,7 @@ class ShardProcesses:
         if known is None or known.version < row.version:
             self._given[row.key] = row
 
-    def ended(self, process: ManagedProcess) -> None:
+    def ended(self, process: Child) -> None:
         entry = self._entry_of(process)
         if entry is None:
             return
@@ -216,7 +202,7 @@ class ShardProcesses:
     def _in_state(self, state: ShardState) -> list[int]:
         return [shard for shard, entry in self._entries.items() if entry.state is state]
 
-    def _entry_of(self, process: ManagedProcess) -> ProcessState | None:
+    def _entry_of(self, process: Child) -> ProcessState | None:
         return next((entry for entry in self._entries.values() if entry.process is process), None)
 
     def _may_start(self, shard: int) -> bool:

@@ -181,4 +181,4 @@ class LinkServer:
     def _map_changed(self, shards: frozenset[int]) -> None:
         """Destinations may be at other shards now: what clients have here of those that have moved ends."""
         self._process.broker.destinations.moved()
-        self._process.gate.look_again()
+        self._process.gate.recheck_permissions()

@@ -204,7 +204,7 @@ class Links:
     def open(self, shard: int, opening: Opening, end: VirtualEnd) -> VirtualConnection:
         """Open a virtual connection to a shard, the own one too. It takes output at once, and sends it when it can.
 
-        Its end is told what comes, and of its end: with ``ShardUnavailable`` if the shard cannot be reached.
+        ``end`` is told what comes, and when it is over: with ``ShardUnavailable`` if the shard cannot be reached.
 
         Raises:
             LimitExceeded: there are too many virtual connections to this shard.

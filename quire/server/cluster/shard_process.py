@@ -75,8 +75,6 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 class Waiting(msgspec.Struct, frozen=True, tag=True):
     """Process to broker: another process has its shard, and it takes the shard as soon as that one stops."""
 
-    pid: int
-
 
 class Running(msgspec.Struct, frozen=True, tag=True):
     """Process to broker: it owns its shard and serves clients. ``address`` and ``http`` are for other processes."""
@@ -185,6 +183,7 @@ class Child:
         self._begin(self._run(fork_server))
 
     def serve(self, shard: int) -> None:
+        """Have it wait for a shard, then run it; ``FRONT`` for one without a shard."""
         self._tell(self._serve(shard))
 
     def tell_map(self, map: Map) -> None:
@@ -194,6 +193,7 @@ class Child:
         self._tell(Reload())
 
     def stop(self) -> None:
+        """Have it end cleanly; it is killed if that takes too long."""
         if not self._is_stopping:
             self._is_stopping = True
             if self._writer is not None:
@@ -324,7 +324,7 @@ class ShardProcess:
         with closing(store), listen(serve.http) as internal:
             links, service = self._make_service(serve, settings, store, internal)
             with telling_of_files():
-                waits = partial(self._report, Waiting(os.getpid()))
+                waits = partial(self._report, Waiting())
                 if not await service.take_store(standby=True, waits=waits) or service.is_stopping:
                     await service.lock.stop()
                     return

@@ -7,7 +7,7 @@ to a verb as the token, so that the client gets it when the verb is done.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakSet
 
 from quire import __version__
@@ -94,13 +94,6 @@ MAX_OBJECTS = 10_000
 """How many sessions, and how many producers, a connection may have."""
 
 
-class Producer(NamedTuple):
-    """A producer: where it sends if it says so, and how many bytes it sends ahead of their confirmation."""
-
-    address: Address | None
-    window: int
-
-
 def _is_of(producer: ProducerId, session: SessionId) -> bool:
     return (producer.connection_id, producer.session_id) == (session.connection_id, session.value)
 
@@ -114,11 +107,8 @@ ROUTES = 1000
 _PARTITION = PARTITION.encode()
 
 
-class Plan(NamedTuple):
-    """How to send to a destination. If a stream is among it, the time of a message is the broker's."""
-
-    route: Route
-    has_stream: bool
+Plan = tuple[Route, bool]
+"""How to send to a destination, and whether a stream is among it: there the time of a message is the broker's."""
 
 
 class OpenWireSends:
@@ -142,7 +132,7 @@ class OpenWireSends:
 
     @property
     def destinations(self) -> list[str]:
-        return [plan.route.text for plan in self._plans.values()]
+        return [route.text for route, _ in self._plans.values()]
 
     def send(self, message: Message | PlainMessage, *, restricted: bool) -> bool:
         door, destination = self._door, message.destination
@@ -190,7 +180,7 @@ class OpenWireSends:
         if len(self._plans) >= ROUTES:
             self._plans.clear()
         has_stream = any([address.kind is DestinationKind.STREAM for address in addresses_of(destination)])
-        plan = Plan(self._door.session.route(text_of(destination)), has_stream)
+        plan = self._door.session.route(text_of(destination)), has_stream
         self._plans[destination] = plan
         return plan
 
@@ -256,7 +246,8 @@ class OpenWireDoor(ClientDoor):
         self._told: str | None = None  # the brokers that it was told of
         self._sends = OpenWireSends(self)
         self._consumers = OpenWireConsumers(self)
-        self._producers: dict[ProducerId, Producer] = {}
+        # Where producers send if they say so, and how many bytes they send ahead of their confirmation.
+        self._producers: dict[ProducerId, tuple[Address | None, int]] = {}
         self._jms_sessions: set[SessionId] = set()
         self._is_negotiated = self._is_connected = self._is_restricted = self._takes = self._is_full = False
         self._connect_timer = broker.core.scheduler.call_later(settings.connect_timeout, self._connect_timed_out)
@@ -419,7 +410,7 @@ class OpenWireDoor(ClientDoor):
             self.answer_at_once(info)
         elif not self.session.call("producer", (str(info.producer_id), address, True), self.token(info)):
             return False
-        self._producers[info.producer_id] = Producer(address, info.window_size)
+        self._producers[info.producer_id] = address, info.window_size
         return True
 
     def _check_room(self, count: int, what: str) -> None:
@@ -427,17 +418,13 @@ class OpenWireDoor(ClientDoor):
             raise LimitExceeded(f"{MAX_OBJECTS} {what} are the limit of a connection", limit=MAX_OBJECTS)
 
     def window(self, id: ProducerId) -> int:
-        producer = self._producers.get(id)
-        return 0 if producer is None else producer.window
+        return self._producers.get(id, (None, 0))[1]
 
     def _remove_producer(self, id: ProducerId) -> bool:
-        producer = self._producers.get(id)
-        if producer is None:
-            return True
-        address, session = producer.address, self.session
-        if address is not None and not session.call("producer", (str(id), address, False)):
+        address, _ = self._producers.get(id, (None, 0))
+        if address is not None and not self.session.call("producer", (str(id), address, False)):
             return False
-        del self._producers[id]
+        self._producers.pop(id, None)
         return True
 
     def _change_destination(self, info: DestinationInfo) -> bool:

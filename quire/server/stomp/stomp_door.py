@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from quire import __version__
 from quire.broker.broker import Broker
@@ -99,13 +99,8 @@ DEAD_LETTER = -1
 _OLD_PREFIX = re.compile(rb"s\d{1,4}~")  # of ids that a cluster has given out before it named messages alike everywhere
 
 
-class AckId(NamedTuple):
-    handle: Handle
-    subscription: str
-
-
-def read_ack_id(id: bytes) -> AckId | None:
-    """Read the id of an acknowledgement, as it stands in frames; None if it is not one of a member's message."""
+def read_ack_id(id: bytes) -> tuple[Handle, str] | None:
+    """The handle and the subscription in the id of an acknowledgement of a member's message; None if it is none."""
     if prefix := _OLD_PREFIX.match(id):
         id = id[prefix.end() :]
     head, dash, subscription = id.partition(b"-")
@@ -118,7 +113,7 @@ def read_ack_id(id: bytes) -> AckId | None:
     if not all([text.isdigit() and len(text) < 19 for text in numbers]):
         return None
     handle = Handle(int(offset), int(offset), RETRIES if is_retry else int(partition), int(epoch))
-    return AckId(handle, unescape(subscription).decode("utf-8", "replace"))
+    return handle, unescape(subscription).decode("utf-8", "replace")
 
 
 def read_rejection(headers: Mapping[str, str]) -> Settlement:
@@ -213,10 +208,12 @@ class StompAcks:
 
     def _run_of(self, id: bytes) -> tuple[Part, list[int]] | None:
         """Where a run of acknowledgements begins; None if each one of it has to be looked at."""
-        ack_id = read_ack_id(id)
-        member = None if ack_id is None else self._consumers.member(ack_id.subscription)
-        part = None if ack_id is None or member is None else member.parts.get(ack_id.handle.partition)
-        if ack_id is None or part is None or part.epoch != ack_id.handle.epoch:
+        if (ack_id := read_ack_id(id)) is None:
+            return None
+        handle, subscription = ack_id
+        member = self._consumers.member(subscription)
+        part = None if member is None else member.parts.get(handle.partition)
+        if part is None or part.epoch != handle.epoch:
             return None
         return (part, []) if part.consumer.spec.ack is AckMode.INDIVIDUAL else None
 
@@ -243,10 +240,11 @@ class StompAcks:
         if id == NO_MESSAGE:
             return self._nothing(receipt)
         if (ack_id := read_ack_id(escape(id.encode()))) is not None:
-            member = self._consumers.member(ack_id.subscription)
+            handle, subscription = ack_id
+            member = self._consumers.member(subscription)
             if member is None:
                 return self._nothing(receipt)
-            return self._session.settle(Handles(member.consumer, [ack_id.handle]), how, tx=tx, token=receipt)
+            return self._session.settle(Handles(member.consumer, [handle]), how, tx=tx, token=receipt)
         first, _, second = id.partition("-")
         sequence, number = parse_number(first), parse_number(second or "0")
         part = None if number is None else self._session.parts.get(number)
@@ -379,7 +377,7 @@ class StompSends:
         if len(self.destinations) >= MAX_ROUTES:
             self.destinations.clear()
         self.destinations[destination] = None
-        if not self._accept(route, body, tx, receipt):
+        if not self.accept(route, body, tx, receipt):
             return False
         if tx is None and route.route.is_plain and not route.how.producer:
             if len(self.routes) >= MAX_ROUTES:
@@ -392,11 +390,7 @@ class StompSends:
                 self._know(destination, route.route)
         return True
 
-    def send_again(self, route: SendRoute, body: bytes | bytearray, receipt: bytes | None) -> bool:
-        """A SEND whose head was seen before, while sends may have to wait. False if it has to."""
-        return self._accept(route, body, None, receipt)
-
-    def _accept(self, route: SendRoute, body: bytes | bytearray, tx: Tx | None, receipt: bytes | None) -> bool:
+    def accept(self, route: SendRoute, body: bytes | bytearray, tx: Tx | None, receipt: bytes | None) -> bool:
         core = self._core
         stamp = b"\ntimestamp:%d\n" % core.clock.now_ms()
         content = b"".join((core.id_prefix, b"%d" % core.next_message_id(), stamp, route.lines, body))
@@ -590,7 +584,7 @@ class StompDoor(ConnectedDoor):
                 try:
                     if route is not None:
                         if restricted:
-                            if sends.send_again(route, body, receipt):
+                            if sends.accept(route, body, None, receipt):
                                 continue
                             self._wait(events[index:])
                             break

@@ -38,7 +38,6 @@ def wait(world: World) -> None:
 
 
 def queue(name: str) -> Address:
-    """A queue's address."""
     return Address(DestinationKind.QUEUE, name)
 
 

@@ -45,7 +45,6 @@ class Given(NamedTuple):
 
     @property
     def in_flight(self) -> int:
-        """How many it has."""
         return sum([len(part.in_flight) for part in self.consumer.parts])
 
     def again(self, seconds: float = 2.0) -> list[Delivery]:

@@ -99,7 +99,6 @@ class ClusterWorld(World):
         return [*self.cluster.members.values(), *self.cluster.fronts]
 
     def session(self, client: Client, user: str) -> Session:
-        """A ``ClusterSession``."""
         entry = self.entry
         entry.sessions[client] = client  # type: ignore[assignment]
         session = entry.session_of(guard(entry, self.secrets[user] if user else ""), client)
@@ -124,17 +123,14 @@ class ClusterWorld(World):
             pass
 
     def advance(self, seconds: float) -> None:
-        """Time goes by."""
         self.cluster.advance(seconds)
         self.cluster.run()
 
     def depth(self, name: str = "q") -> int:
-        """How many messages a queue has, at all shards."""
         queues = [member.broker.queues.get(name) for member in self.cluster.members.values()]
         return sum([queue.depth for queue in queues if queue is not None])
 
     def secure(self) -> None:
-        """Users and rules, the same at all."""
         for member in self._members:
             self.secrets = secure(member)
         self.secrets = secure(self.entry)

@@ -7,8 +7,6 @@ from tests.unit.broker.harness import settings
 
 
 class Toy:
-    """A client of the toy protocol."""
-
     def __init__(self, stepped: SteppedBroker, name: str = "toy") -> None:
         self.stepped = stepped
         self.connection = RecordingConnection(name)

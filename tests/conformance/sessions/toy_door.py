@@ -36,8 +36,6 @@ REJECTED = Settlement(SettlementKind.REJECTED)
 
 
 class Lines:
-    """Takes bytes apart."""
-
     def __init__(self) -> None:
         self._bytes = b""
         self._count = 0
@@ -58,8 +56,6 @@ class Lines:
 
 
 class ToyDoor(ConnectedDoor):
-    """One client."""
-
     batch = 1000
     protocol = "toy 1"
     sends_to: list[str] = []  # noqa: RUF012

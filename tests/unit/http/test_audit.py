@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-_CALLS = r"\bevent|\blogs\.failure|\bDamageReport|\b_tell|\.audit|\.changed|\.removed|\.transferred|\.total"
-_LOGGED = re.compile(rf'(?:{_CALLS})\(\s*(?:told, )?"([a-z]+\.[a-z-]+)"')
+_CALLS = r"\bevent|\blogs\.failure|\bDamageReport|\._tell|\.audit|\.changed|\.removed|\.transferred|\.total"
+_LOGGED = re.compile(rf'(?:{_CALLS})\(\s*"([a-z]+\.[a-z-]+)"')
 
 
 def test_page_names_every_event() -> None:

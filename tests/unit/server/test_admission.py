@@ -9,8 +9,6 @@ from quire.settings import LimitSettings
 
 
 class Line:
-    """Connections that come and go."""
-
     def __init__(self, **limits: int) -> None:
         self.admission = Admission(LimitSettings(**limits))
         self.begun: list[str] = []

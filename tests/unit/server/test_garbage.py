@@ -15,8 +15,6 @@ pytestmark = pytest.mark.slow  # it looks at all objects of the test run
 
 
 class Node:
-    """Part of a cycle."""
-
     def __init__(self) -> None:
         self.myself = self
 

@@ -7,18 +7,15 @@ import pytest
 
 from quire.server.connection import ClientTransport, ProtocolDoors
 from quire.server.stomp.stomp_door import StompDoors
-from quire.server.store_lock import SEND_AWAY, LeaseWatch, StoreLock
+from quire.server.store_lock import DISCONNECT_AFTER, LeaseWatch, StoreLock
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import consumer, filled
 
 
 class Client:
-    """A connection."""
-
     sent_away = 0
 
-    def send_away(self) -> None:
-        """Note it."""
+    def disconnect_for_failover(self) -> None:
         self.sent_away += 1
 
 
@@ -45,7 +42,6 @@ class Rig:
         self.watch.look(self.stepped.clock.monotonic())
 
     def renew(self, seconds: float = 1.0) -> None:
-        """The lease is renewed."""
         self.lock.until = self.stepped.clock.monotonic() + seconds
         self.lock.checked()
 
@@ -157,12 +153,12 @@ def test_clients_are_sent_away_once_if_there_is_a_standby_and_may_come_again_aft
     rig = Rig(filled(0), has_standby=True)
     rig.look(1.0)
     assert rig.client.sent_away == 0
-    rig.look(SEND_AWAY)
+    rig.look(DISCONNECT_AFTER)
     rig.look(1.0)
     assert (rig.client.sent_away, rig.doors[0].away is None) == (1, False)
     rig.renew()
     assert rig.doors[0].away is None
-    rig.look(1.0 + SEND_AWAY)
+    rig.look(1.0 + DISCONNECT_AFTER)
     assert rig.client.sent_away == 2
 
 

@@ -172,7 +172,6 @@ class Loop:
         self.found: list[Found] = []
 
     def call_soon_threadsafe(self, _call: object, found: Found) -> None:
-        """Keep it."""
         self.found.append(found)
 
 
@@ -185,15 +184,12 @@ class ScriptedStore(MemoryStore):
         self.asked = 0
 
     def lock_until(self) -> float:
-        """So many seconds as it was asked."""
         return float(self.asked)
 
     def try_lock(self, owner: str) -> bool:
-        """As the script says."""
         return self.check_lock()
 
     def check_lock(self) -> bool:
-        """As the script says."""
         answer = next(self._answers)
         self.asked += 1
         if isinstance(answer, Exception):
@@ -211,7 +207,6 @@ class Waits:
         self._number = number
 
     def wait(self, seconds: float) -> bool:
-        """Note it."""
         self.seconds.append(seconds)
         self.ends.append(self._lock.until)
         return len(self.seconds) == self._number

@@ -20,7 +20,6 @@ NOW = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Certificates."""
     found = tmp_path_factory.mktemp("tls")
     authority = make_authority(NOW)
     write_pair(authority, found / "ca.pem", found / "ca.key")
@@ -61,8 +60,6 @@ class Raw(asyncio.Transport):
 
 
 class Inside(asyncio.Protocol):
-    """The protocol inside."""
-
     def __init__(self) -> None:
         self.received: list[bytes] = []
         self.events: list[str] = []
@@ -215,7 +212,7 @@ def test_many_small_records_take_several_turns(line: Line, monkeypatch: pytest.M
 
 def test_records_without_content_end_the_connection(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line.tls, "_read", lambda content: None)  # as if they changed keys only
-    for _ in range(tls_module.BARREN_LIMIT // 1000 + 2):
+    for _ in range(tls_module.MAX_EMPTY_BYTES // 1000 + 2):
         if not line.raw.is_closed:
             line.tls.data_received(b"x" * 1000)
     assert line.raw.is_closed

@@ -19,7 +19,6 @@ class OpenWireShard(OpenWireClients, SteppedShard):
         self.doors = OpenWireDoors(self.broker, self.gate, self.session_of, self.cluster_map)
 
     def run(self) -> None:
-        """Let the whole cluster come to rest."""
         self._cluster.run()
 
 
@@ -36,7 +35,6 @@ class OpenWireCluster(SteppedCluster):
         super().__init__(shards, changed_settings(**changes), fronts, piece)
 
     def client(self, shard: int = 0, name: str = "", **named: Any) -> OpenWireClient:
-        """A client that has connected to the process of a shard."""
         member = self.members[shard]
         assert isinstance(member, OpenWireShard)
         return member.client(name or f"{shard}-{len(member.clients) + 1}", **named)
@@ -48,16 +46,13 @@ class OpenWireCluster(SteppedCluster):
         return front.client(name or f"front-{len(front.clients) + 1}", **named)
 
     def queue(self, shard: int, prefix: str = "q") -> ActiveMQQueue:
-        """A queue that lies at a shard."""
         return ActiveMQQueue(self.name_at(shard, prefix))
 
     def topic(self, shard: int, prefix: str = "t") -> ActiveMQTopic:
-        """A topic that lies at a shard."""
         at = self.members[0].cluster_map.shard_of
         names = (f"{prefix}{number}" for number in range(10_000))
         return ActiveMQTopic(next(name for name in names if at(Destination(DestinationKind.TOPIC, name)) == shard))
 
     def depth(self, shard: int, queue: ActiveMQQueue) -> int:
-        """How many messages a queue has at a shard; 0 if it is not there."""
         found = self.members[shard].broker.destinations.queues.get(queue.physical_name)
         return found.depth if found else 0

@@ -86,7 +86,6 @@ class RelayedRig(Rig):
         self._pump()
 
     def advance(self, seconds: float) -> None:
-        """Let time go by."""
         self._pump()
         super().advance(seconds)
         self.front.scheduler.run_due()

@@ -13,18 +13,10 @@ from quire.sessions.base import (
     ACCEPTED,
     DELIVERED,
     PREPARED,
-    READ_ONLY,
-    RELEASED,
     ConsumerKind,
-    Handle,
-    Handles,
     Leaving,
     LeavingKind,
-    Membership,
-    Seen,
     Sending,
-    Settlement,
-    SettlementKind,
     Step,
     These,
     Traits,
@@ -46,12 +38,10 @@ def cluster() -> SteppedCluster:
 
 
 def depth(cluster: SteppedCluster, name: str) -> int:
-    """How many messages a queue has."""
     return cluster.owner(name).queue(name).depth
 
 
 def names(cluster: SteppedCluster) -> list[str]:
-    """A queue of each shard."""
     return [cluster.name_at(shard) for shard in range(3)]
 
 
@@ -127,48 +117,6 @@ def test_a_route_that_is_refused_fails_each_of_its_tokens(cluster: SteppedCluste
     assert client.over is None
 
 
-def test_a_consumer_goes_with_what_its_client_has_not_seen(cluster: SteppedCluster) -> None:
-    client = connect(cluster, cluster.members[0])
-    name = cluster.name_at(1)
-    client.send(f"/queue/{name}", b"1", b"2", b"3")
-    consumer = client.subscribe(f"/queue/{name}")
-    cluster.run()
-    part, first = client.got[0]
-    assert client.session.unsubscribe(consumer, Seen(True, first.sequence, part), b"u")
-    cluster.run()
-    assert client.tokens[-1] == b"u"
-    other = connect(cluster, cluster.members[2])
-    other.subscribe(f"/queue/{name}")
-    cluster.run()
-    assert [(m.body, m.redelivered) for _, m in other.got] == [(b"1", True), (b"2", False), (b"3", False)]
-    assert client.session.parts == {}
-
-
-def test_a_window_and_pulls_are_kept_at_the_owner(cluster: SteppedCluster) -> None:
-    client = connect(cluster, cluster.members[0])
-    name = cluster.name_at(1)
-    client.send(f"/queue/{name}", *[b"%d" % n for n in range(6)])
-    consumer = client.subscribe(f"/queue/{name}", prefetch=0)
-    cluster.run()
-    assert client.got == []
-    client.session.pull(consumer, 2, 0)
-    cluster.run()
-    assert client.said[-1] == ("pull", 0)
-    client.session.credit(consumer, 3)
-    cluster.run()
-    assert client.bodies == [b"0", b"1", b"2"]
-    assert client.session.settle(UpTo(client.got[0][0], None, client.got[1][1].sequence), ACCEPTED, token=b"ack")
-    cluster.run()
-    assert client.bodies == [b"0", b"1", b"2", b"3", b"4"]
-    assert client.tokens[-1] == b"ack"
-    client.session.settle(These(client.got[4][0], [client.got[4][1].sequence]), RELEASED)
-    client.session.settle(
-        These(client.got[3][0], [client.got[3][1].sequence]), Settlement(SettlementKind.DEAD, cause="x")
-    )
-    cluster.run()
-    assert client.bodies[5:] == [b"4", b"5"]
-
-
 def test_a_message_that_is_not_in_flight_is_told_later(cluster: SteppedCluster) -> None:
     client = connect(cluster, cluster.members[0])
     name = cluster.name_at(1)
@@ -183,28 +131,6 @@ def test_a_message_that_is_not_in_flight_is_told_later(cluster: SteppedCluster) 
         (None, "unknown-message"),
         (b"t", "unknown-message"),
     ]
-
-
-def test_members_of_groups_are_given_messages_and_name_them_by_handles(cluster: SteppedCluster) -> None:
-    name = next(name for n in range(99) if cluster.shard_of(f"stream://{(name := f's{n}')}") == 1)
-    client = connect(cluster, cluster.members[0])
-    client.subscribe(f"/stream/{name}", b"s", kind=ConsumerKind.MEMBER, id="m", membership=Membership("g", "m"))
-    cluster.run()
-    client.send(f"/stream/{name}", b"one", b"two")
-    cluster.run()
-    assert sorted(client.bodies) == [b"one", b"two"]
-    part, message = client.got[0]
-    consumer = part.consumer
-    handle = Handle(message.sequence, message.sequence, part.partition or 0, part.epoch)
-    client.session.settle(Handles(consumer, [handle, handle._replace(epoch=99)]), ACCEPTED, token=b"h")
-    cluster.run()
-    assert [*client.results[b"h"].values()] == ["done", "fenced"]
-    other_part, other = client.got[1]
-    client.session.settle(These(other_part, [other.sequence]), Settlement(SettlementKind.REJECTED, 0))
-    cluster.run()
-    retried, again = client.got[-1]
-    assert (again.body, again.redelivered) == (other.body, True)
-    assert retried.origin(again) == (other_part.partition, other.sequence)  # type: ignore[attr-defined]
 
 
 def test_a_session_that_leaves_is_told_when_its_shards_have_done_all(cluster: SteppedCluster) -> None:
@@ -405,13 +331,6 @@ def test_durable_subscriptions_are_known_by_name_in_the_cluster(cluster: Stepped
     assert [(token, error.code) for token, error in again.errors] == [(b"again", "unknown-subscription")]
 
 
-def test_one_connection_in_the_cluster_has_a_client_id(cluster: SteppedCluster) -> None:
-    connect(cluster, cluster.members[0], "me")
-    with pytest.raises(QuireError, match="already connected"):
-        connect(cluster, cluster.members[1], "me")
-    connect(cluster, cluster.members[1], "another")
-
-
 def test_destinations_are_created_and_deleted_where_they_are(cluster: SteppedCluster) -> None:
     client = connect(cluster, cluster.members[0])
     addresses = [Address(DestinationKind.QUEUE, name) for name in names(cluster)]
@@ -547,14 +466,6 @@ def test_a_branch_is_prepared_and_committed_by_any_connection(cluster: SteppedCl
     assert [(token, error.code) for token, error in other.errors] == [(b"again", "unknown-xid")]
 
 
-def test_a_branch_without_work_is_read_only(cluster: SteppedCluster) -> None:
-    client = connect(cluster, cluster.members[0])
-    client.session.begin(XID)
-    end(cluster, client, XID, Step.END, b"end")
-    end(cluster, client, XID, Step.PREPARE, b"prepare")
-    assert client.results[b"prepare"] == READ_ONLY
-
-
 # What is lost.
 
 
@@ -581,20 +492,6 @@ def test_a_client_whose_shard_is_lost_has_done_nothing_at_the_others(cluster: St
         cluster.run()
         ((_, message),) = again.got
         assert (message.redelivered, message.failures) == (True, 0)
-
-
-def test_a_client_that_vanishes_counts_as_before(cluster: SteppedCluster) -> None:
-    client = connect(cluster, cluster.members[0])
-    name = cluster.name_at(1)
-    client.send(f"/queue/{name}", b"1")
-    client.subscribe(f"/queue/{name}")
-    cluster.run()
-    client.vanish()
-    cluster.run()
-    again = connect(cluster, cluster.members[2])
-    again.subscribe(f"/queue/{name}")
-    cluster.run()
-    assert [(m.redelivered, m.failures) for _, m in again.got] == [(True, 1)]
 
 
 def test_a_consumer_of_advisories_outlives_a_shard_and_comes_back(cluster: SteppedCluster) -> None:

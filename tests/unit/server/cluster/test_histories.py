@@ -70,7 +70,6 @@ class History:
             self.actors.append(Actor(self.cluster.connect(number)))
 
     def some(self) -> Actor | None:
-        """A random client that is connected."""
         living = [actor for actor in self.actors if not actor.is_gone]
         return self.random.choice(living) if living else None
 
@@ -106,7 +105,6 @@ class History:
         return self.cluster.shard_of(queue) if self.cluster.members else 0
 
     def subscribe(self) -> None:
-        """A client subscribes to a queue, or to all."""
         if (actor := self.some()) and actor.subscriptions < 3:
             actor.subscriptions += 1
             name = self.random.choice([*self.queues, "q.*"])
@@ -122,7 +120,6 @@ class History:
             actor.client.ack(message, {"receipt": f"a{body}"})
 
     def leave(self) -> None:
-        """A client vanishes, or disconnects."""
         if actor := self.some():
             if self.random.random() < 0.5:
                 actor.client.vanish()

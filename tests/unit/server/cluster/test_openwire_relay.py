@@ -4,19 +4,17 @@ import pytest
 
 from quire.cluster.cluster_map import LivingBroker
 from quire.destination import Destination, DestinationKind
-from quire.errors import ShardMoved, SlowConsumer
+from quire.errors import SlowConsumer
 from quire.protocols.openwire.commands import (
     AckType,
     BrokerInfo,
     ConnectionControl,
     ConsumerControl,
     DestinationInfo,
-    ExceptionResponse,
     MessageDispatch,
     ProducerAck,
     RemoveInfo,
     Response,
-    ShutdownInfo,
 )
 from quire.protocols.openwire.structures import (
     ActiveMQQueue,
@@ -26,7 +24,7 @@ from quire.protocols.openwire.structures import (
     ConsumerId,
 )
 from tests.unit.server.cluster.openwire_cluster import OpenWireCluster
-from tests.unit.server.openwire.rig import OpenWireClient, sequence_of, texts, thrown
+from tests.unit.server.openwire.rig import OpenWireClient, texts
 
 DEAD = ActiveMQQueue("ActiveMQ.DLQ")
 
@@ -95,19 +93,6 @@ def test_a_client_that_reads_nothing_and_is_lost_leaves_no_consumer_at_the_owner
 # Sends.
 
 
-def test_a_producer_without_a_destination_sends_to_all_shards_and_is_given_its_window_back() -> None:
-    cluster = OpenWireCluster(3)
-    client = cluster.client(0)
-    id = client.producer(window=100_000)
-    for shard in range(3):
-        client.tell(client.message("x", cluster.queue(shard), producer=id, persistent=False))
-    cluster.run()
-    acks = client.take(ProducerAck)
-    assert [ack.producer_id for ack in acks] == [id] * 3
-    assert [cluster.depth(shard, cluster.queue(shard)) for shard in range(3)] == [1, 1, 1]
-    client.done(RemoveInfo(object_id=id))
-
-
 def test_a_message_to_destinations_of_several_shards_is_answered_when_all_have_it() -> None:
     cluster = OpenWireCluster(3)
     queues = [cluster.queue(shard) for shard in range(3)]
@@ -129,21 +114,6 @@ def test_a_message_to_several_shards_gives_its_window_back_once() -> None:
     client.tell(client.message("x", both, producer=id, persistent=False))
     cluster.run()
     assert len(client.take(ProducerAck)) == 1
-
-
-def test_an_error_of_another_shard_is_the_clients() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    assert client.refused(client.consumer_info(there, selector="a =")) == (
-        "InvalidSelectorException", "invalid-selector",
-    )  # fmt: skip
-    both = ActiveMQQueue(f"{cluster.name_at(0)},{cluster.name_at(1)}")
-    assert client.refused(client.consumer_info(both, selector="a ="))[1] == "invalid-selector"
-    client.tell(client.consumer_info(there, selector="a ="))
-    cluster.run()
-    assert client.errors() == ["invalid-selector"]
-    client.consumer(there)  # the connection goes on
 
 
 def test_what_a_client_sends_right_behind_its_login_goes_where_it_belongs() -> None:
@@ -174,20 +144,6 @@ def test_repeated_sends_are_found_by_the_shard_whatever_the_entry() -> None:
 # Consumers.
 
 
-def test_a_failover_consumer_begins_when_it_gets_its_prefetch() -> None:
-    cluster = OpenWireCluster()
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    client.send("one", destination=there)
-    consumer = client.consumer(there, prefetch=0)
-    again = client.consumer_info(there, prefetch=0, consumer_id=consumer)
-    client.done(again)  # it repeats it
-    assert client.messages() == []
-    client.tell(ConsumerControl(consumer_id=consumer, prefetch=10))
-    cluster.run()
-    assert client.messages() == ["one"]
-
-
 def test_the_end_of_a_session_ends_its_consumers_everywhere() -> None:
     cluster = OpenWireCluster(3)
     client = cluster.client(0)
@@ -214,28 +170,6 @@ def test_a_subscriber_of_a_wildcard_gets_its_whole_prefetch_from_one_topic(field
     assert texts(came) == list(map(str, range(8)))
     client.acks(came[:5], AckType.DELIVERED)
     assert client.messages() == ["8", "9", "10", "11"]
-
-
-@pytest.mark.parametrize("new", [0, 2])
-def test_what_a_failed_over_client_had_before_comes_first_in_its_ranges(new: int) -> None:
-    cluster = OpenWireCluster(2)
-    queues = [cluster.queue(shard) for shard in range(2)]
-    client = cluster.client(0, fault_tolerant=True)
-    for queue in queues:
-        client.send(*["x"] * (1 + new), destination=queue)
-    consumer = client.consumer(ActiveMQQueue(",".join([str(queue) for queue in queues])), prefetch=0)
-    client.tell(ConsumerControl(consumer_id=consumer, prefetch=100))
-    cluster.run()
-    dispatches = client.take(MessageDispatch)
-    assert len(dispatches) == 2 + 2 * new
-    one, two = (next(d for d in dispatches if d.destination == queue) for queue in queues)
-    late, early = sorted((one, two), key=sequence_of, reverse=True)
-    for dispatch in (late, early):  # as it had them over its old connection
-        client.acks([dispatch], AckType.DELIVERED, first_message_id=None)
-    last = dispatches[-1] if new else early
-    client.acks([late, last], count=len(dispatches))
-    assert client.errors() == []
-    assert [cluster.depth(shard, queues[shard]) for shard in range(2)] == [0, 0]
 
 
 def test_a_shared_dead_letter_queue_has_a_part_at_each_shard_and_one_consumer_gets_all() -> None:
@@ -390,19 +324,6 @@ def test_an_advisory_of_a_shard_that_was_lost_may_be_acknowledged_late() -> None
     assert client.is_open()
 
 
-def test_a_client_with_advisories_alone_joins_a_shard_again_whose_link_was_lost() -> None:
-    cluster = OpenWireCluster(3)
-    client = cluster.client(0)
-    listening(client)
-    for link in cluster.members[0].links.all():
-        link.fail(ShardMoved("the network fails"))
-    cluster.run()
-    cluster.advance(2)
-    owner = cluster.client(1)
-    queue = temporary_at(cluster, owner, 2)
-    assert told(client) == [(queue.physical_name, 0)]
-
-
 # Durable subscriptions, client ids.
 
 
@@ -429,27 +350,6 @@ def test_a_durable_subscription_waits_for_no_shard_but_its_own() -> None:
     assert client.messages() == ["x"]
 
 
-def test_a_client_id_has_one_connection_in_the_cluster() -> None:
-    cluster = OpenWireCluster(3)
-    home = cluster.members[0].cluster_map.shard_of_client("me")
-    others = [shard for shard in range(3) if shard != home]
-    first = cluster.client(others[0], client_id="me")
-    for shard in range(3):
-        second = cluster.members[shard].negotiated(f"second-{shard}")  # type: ignore[attr-defined]
-        second.request(second.connection_info("me"))
-        cluster.advance(2, 0.1)
-        (answer,) = second.take(ExceptionResponse)
-        assert thrown(answer)[0] == "InvalidClientIDException"
-        cluster.advance(3)
-        assert not second.is_open()
-    last = cluster.members[others[1]].negotiated("last")  # type: ignore[attr-defined]
-    last.request(last.connection_info("me"))
-    cluster.run()
-    first.vanish()
-    cluster.advance(0.1, 0.01)
-    assert [type(answer) for answer in last.take(Response)] == [Response]
-
-
 # Its life.
 
 
@@ -465,25 +365,6 @@ def test_a_connection_that_fails_over_takes_the_place_of_its_old_one() -> None:
     cluster.run()
     assert new.messages() == ["one"]
     assert not old.is_open()
-
-
-def test_a_front_relays_everything() -> None:
-    cluster = OpenWireCluster(2, fronts=1)
-    client = cluster.client_of_front()
-    listening(client)
-    for shard in range(2):
-        queue = cluster.queue(shard)
-        client.send("x", destination=queue)
-        client.consumer(queue)
-    assert client.messages() == ["x", "x"]
-    client.send("x", destination=DEAD)
-    client.consumer(DEAD)
-    assert client.messages() == ["x"]
-    assert not cluster.fronts[0].broker.destinations.queues
-    client.done(RemoveInfo(object_id=ConnectionId(client.id)))
-    client.tell(ShutdownInfo())
-    cluster.run()
-    assert not client.is_open()
 
 
 def test_each_connection_is_a_resource_manager_of_its_own() -> None:

@@ -23,24 +23,20 @@ RECOVER = TransactionType.RECOVER
 
 
 def sent_in(client: OpenWireClient, id: TransactionId, *queues: ActiveMQQueue) -> None:
-    """Messages that a client sends in a transaction."""
     client.tell(*[client.message("x", queue, transaction_id=id) for queue in queues])
 
 
 def begun(client: OpenWireClient, *queues: ActiveMQQueue) -> None:
-    """A branch that has begun, with messages."""
     client.done(client.step(BEGIN, XID))
     sent_in(client, XID, *queues)
     client.done(client.step(END, XID))
 
 
 def depths(cluster: OpenWireCluster, *queues: ActiveMQQueue) -> list[int]:
-    """How many messages queues have, each at its shard."""
     return [cluster.depth(cluster.shard_of(queue.physical_name), queue) for queue in queues]
 
 
 def recovered(client: OpenWireClient) -> list[TransactionId]:
-    """The branches that have to be ended."""
     answer = client.ask(client.step(RECOVER, None))
     assert isinstance(answer, DataArrayResponse)
     return [id for id in answer.data or [] if isinstance(id, TransactionId)]
@@ -71,31 +67,6 @@ def test_a_local_transaction_with_work_for_two_shards_is_one() -> None:
     client.done(client.step(ROLLBACK, id))
     assert depths(cluster, here, there) == [2, 2]
     assert client.errors() == []
-    left_nothing(cluster)
-
-
-@pytest.mark.parametrize("at", range(0, 20, 2))
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_shard_may_be_lost_at_any_step_of_a_commit(number: int, at: int) -> None:
-    cluster = OpenWireCluster()
-    here, there = cluster.queue(0), cluster.queue(1)
-    client = cluster.client(0)
-    client.send("source", destination=there)
-    client.consumer(there)
-    (dispatch,) = client.take(MessageDispatch)
-    id = client.begin()
-    client.acks([dispatch], transaction=id)
-    sent_in(client, id, here, there, there)
-    cluster.run()
-    client.tell(client.step(ONE, id))
-    for _ in range(at):
-        cluster.step()
-    cluster.kill(number)
-    cluster.run()
-    cluster.start(number)
-    cluster.run()
-    cluster.advance(15, 1.0)
-    assert depths(cluster, here, there) in ([0, 1], [1, 2])
     left_nothing(cluster)
 
 

@@ -23,7 +23,6 @@ class SecureCluster:
         secure(self.owner)  # tokens of its own: the clients have none of them
 
     def connect(self, user: str) -> SteppedClient:
-        """A client that has logged in."""
         return self.cluster.connect(self.entry_number, headers={"login": user, "passcode": self.tokens[user]})
 
 

@@ -6,10 +6,10 @@ from quire.clock import ManualClock
 from quire.cluster.cluster_map import FRONT, Pin
 from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.server.cluster.broker_process import FIRST_PAUSE, LONGEST_PAUSE, ShardProcesses
-from quire.server.cluster.shard_process import Map, Running, Waiting
+from quire.server.cluster.shard_process import Child, Map, Running, Waiting
 
 
-class FakeProcess:
+class FakeProcess(Child):
     """Remembers what it was told."""
 
     def __init__(self) -> None:
@@ -54,11 +54,10 @@ class Seen:
         )
 
     def of(self, shard: int) -> FakeProcess:
-        """The last process of a shard."""
         return next(process for process in reversed(self.processes) if process.shard == shard)
 
     def wait(self, shard: int) -> None:
-        self.shard_processes.reported(self.of(shard), Waiting(100 + shard))
+        self.shard_processes.reported(self.of(shard), Waiting())
 
     def run(self, shard: int, epoch: int = 1) -> None:
         self.shard_processes.reported(self.of(shard), Running(100 + shard, f"link:{shard}", f"http:{shard}", epoch))

@@ -44,7 +44,6 @@ class Transfer:
         cluster.run()
 
     def commit(self) -> None:
-        """Have the client commit it."""
         self.client.frame("COMMIT", {"transaction": "t", "receipt": "c"})
 
     @property
@@ -76,8 +75,6 @@ class Transfer:
 
 
 class Ends:
-    """Notes how a virtual connection ends."""
-
     def __init__(self, ended: list[QuireError | None]) -> None:
         self.ended = ended.append
 

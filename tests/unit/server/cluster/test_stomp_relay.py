@@ -10,7 +10,6 @@ from tests.unit.broker.harness import settings
 
 
 def acknowledged(client: SteppedClient, messages: list[Frame]) -> None:
-    """Acknowledge messages one by one."""
     for message in messages:
         client.ack(message)
 
@@ -361,6 +360,6 @@ def test_an_owner_that_has_lost_its_store_sends_the_clients_of_others_away(clust
     cluster.run()
     for virtual in list(cluster.members[1].sessions):
         assert isinstance(virtual, ClientTransport)
-        virtual.send_away()
+        virtual.disconnect_for_failover()
     cluster.run()
     assert client.errors() == ["broker-stopping"]

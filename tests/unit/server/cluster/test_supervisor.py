@@ -91,7 +91,6 @@ class Seen:
         await self.supervisor.look()
 
     async def serve(self) -> None:
-        """Run both shards."""
         await self.look()
         for process in [process for process in self.processes if process.shard != FRONT]:
             assert process.shard is not None
@@ -137,7 +136,7 @@ def test_it_tells_at_once_what_it_waits_for_and_runs_and_then_each_second() -> N
         seen = Seen()
         await seen.look()
         for process in seen.processes[:2]:
-            seen.shard_processes.reported(process, Waiting(1))
+            seen.shard_processes.reported(process, Waiting())
         await seen.look(0.0)
         assert seen.directory.brokers["athens"].standing_by == {0, 1}
         await seen.serve()

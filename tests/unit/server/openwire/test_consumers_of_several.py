@@ -231,6 +231,6 @@ def test_a_look_at_the_rules_does_not_answer_a_consumer_of_a_pattern_again() -> 
     rig = Rig()
     client = rig.client()
     client.consumer(ActiveMQQueue("a.>"))
-    rig.gate.look_again()
+    rig.gate.recheck_permissions()
     rig.run()
     assert client.take(Response) == []
