@@ -113,19 +113,13 @@ class Offsets(ByPartition):
 
     __slots__ = ()
 
-    @property
-    def has_latest(self) -> bool:
-        """Whether ``LATEST`` stands anywhere."""
-        return self.everywhere == LATEST or any(LATEST in offsets.values() for offsets in self.named.values())
-
-    @property
-    def has_earliest(self) -> bool:
-        """Whether ``EARLIEST`` stands anywhere."""
-        return self.everywhere == EARLIEST or any(EARLIEST in offsets.values() for offsets in self.named.values())
+    def has(self, number: int) -> bool:
+        """Whether a number, ``EARLIEST`` say, stands anywhere."""
+        return self.everywhere == number or any(number in offsets.values() for offsets in self.named.values())
 
 
-def _reading(parse: Callable[[str], Any]) -> Callable[[object], Any]:
-    """A parser of texts for ``Kind``, whose errors are ValueErrors."""
+def _kind(allowed: str, parse: Callable[[str], Any]) -> Kind:
+    """What is read from a text, with errors of ours as ValueErrors."""
 
     def parsed(value: object) -> Any:
         try:
@@ -133,7 +127,7 @@ def _reading(parse: Callable[[str], Any]) -> Callable[[object], Any]:
         except (InvalidDestination, InvalidArgument) as error:
             raise ValueError(str(error)) from error
 
-    return parsed
+    return Kind(allowed, parsed)
 
 
 def _names(text: str) -> tuple[Name, ...]:
@@ -188,7 +182,7 @@ def _by_partition(text: str, parse: Callable[[object], int]) -> dict[Name, dict[
 
 def _ending_offsets(text: str) -> Offsets:
     offsets = _offsets(text)
-    if offsets.has_earliest:
+    if offsets.has(EARLIEST):
         raise ValueError(text)
     return offsets
 
@@ -199,13 +193,8 @@ def _headers(text: str) -> Headers:
 
 def _broker_url(text: str) -> str:
     parts = urlsplit(text)
-    if (
-        parts.scheme not in ("http", "https")
-        or not parts.hostname
-        or parts.query
-        or parts.fragment
-        or "@" in parts.netloc
-    ):
+    is_plain = parts.hostname and not (parts.query or parts.fragment or "@" in parts.netloc)
+    if parts.scheme not in ("http", "https") or not is_plain:
         raise ValueError(text)
     return text.rstrip("/")
 
@@ -223,50 +212,32 @@ def _token(text: str) -> str:
     return text
 
 
-DestinationName = Annotated[Name, Kind("a destination such as stream://events or queue://orders", _reading(Name.parse))]
+DestinationName = Annotated[Name, _kind("a destination such as stream://events or queue://orders", Name.parse)]
 Names = Annotated[
-    tuple[Name, ...],
-    Kind("names of destinations, separated by commas, such as events,queue://orders", _reading(_names)),
+    tuple[Name, ...], _kind("names of destinations, separated by commas, such as events,queue://orders", _names)
 ]
 NamesPattern = Annotated[
-    NamePattern,
-    Kind("a pattern such as orders.> or queue://orders.*, which is not a regular expression", _reading(_pattern)),
+    NamePattern, _kind("a pattern such as orders.> or queue://orders.*, which is not a regular expression", _pattern)
 ]
-Partitions = Annotated[
-    Assignment, Kind('JSON with lists of partitions, such as {"events": [0, 1]}', _reading(_assignment))
-]
-StartingOffsets = Annotated[
-    Offsets,
-    Kind(
-        'earliest, latest, or JSON such as {"events": {"0": 12, "1": -2}}, where -2 is earliest and -1 latest',
-        _reading(_offsets),
-    ),
-]
+Partitions = Annotated[Assignment, _kind('JSON with lists of partitions, such as {"events": [0, 1]}', _assignment)]
+StartingOffsets = Annotated[Offsets, _kind(
+    'earliest, latest, or JSON such as {"events": {"0": 12, "1": -2}}, where -2 is earliest and -1 latest', _offsets,
+)]  # fmt: skip
 EndingOffsets = Annotated[
-    Offsets,
-    Kind('latest, or JSON such as {"events": {"0": 120, "1": -1}}, where -1 is latest', _reading(_ending_offsets)),
+    Offsets, _kind('latest, or JSON such as {"events": {"0": 120, "1": -1}}, where -1 is latest', _ending_offsets)
 ]
-Time = Annotated[int, Kind("milliseconds since the epoch, or ISO 8601 as 2026-01-31T12:00:00Z", _reading(parse_time))]
-Times = Annotated[
-    ByPartition,
-    Kind(
-        'JSON with times by partition, such as {"events": {"0": 1700000000000, "1": "2026-01-31T12:00:00Z"}}',
-        _reading(_times),
-    ),
-]
-ShownHeaders = Annotated[Headers, Kind("true, false or array", _reading(_headers))]
+Time = Annotated[int, _kind("milliseconds since the epoch, or ISO 8601 as 2026-01-31T12:00:00Z", parse_time)]
+Times = Annotated[ByPartition, _kind(
+    'JSON with times by partition, such as {"events": {"0": 1700000000000, "1": "2026-01-31T12:00:00Z"}}', _times,
+)]  # fmt: skip
+ShownHeaders = Annotated[Headers, _kind("true, false or array", _headers)]
 BrokerUrl = Annotated[
-    str,
-    Kind("an address such as http://127.0.0.1:8161, without a user: see user and passwordFile", _reading(_broker_url)),
+    str, _kind("an address such as http://127.0.0.1:8161, without a user: see user and passwordFile", _broker_url)
 ]
-Token = Annotated[str, Kind(f"a text of 1 to {MAX_TOKEN} characters", _reading(_token))]
-StoreUrl = Annotated[
-    str,
-    Kind(
-        "a store such as lmdb:///var/lib/quire, sqlite:///var/lib/quire.db or postgresql://user@host/name",
-        _reading(_store_url),
-    ),
-]
+Token = Annotated[str, _kind(f"a text of 1 to {MAX_TOKEN} characters", _token)]
+StoreUrl = Annotated[str, _kind(
+    "a store such as lmdb:///var/lib/quire, sqlite:///var/lib/quire.db or postgresql://user@host/name", _store_url,
+)]  # fmt: skip
 
 
 @contextmanager
@@ -312,10 +283,9 @@ class Options:
         "and `QUIRE_PASSWORD_FILE` in the driver's environment.", uses=tuple(Use),
     )  # fmt: skip
     bearer_token_file: str | None = option(
-        None,
-        "A file with a token to log in with, instead of a user. Default: the token in `QUIRE_TOKEN`.",
+        None, "A file with a token to log in with, instead of a user. Default: the token in `QUIRE_TOKEN`.",
         uses=tuple(Use),
-    )
+    )  # fmt: skip
     tls_ca: str | None = option(
         None, "A file with the authorities to trust with https, PEM. Default: `QUIRE_TLS_CA`, or the system's.",
         uses=tuple(Use),
@@ -484,7 +454,7 @@ class Options:
         ends = (self.ending_offsets, self.ending_timestamp, self.ending_offsets_by_timestamp)
         for side, given in (("starting", starts), ("ending", ends)):
             _at_most_one(dict(zip([f"{side}{name}" for name in _POSITIONS], given, strict=True)))
-        if use is Use.READ and self.starting_offsets is not None and self.starting_offsets.has_latest:
+        if use is Use.READ and self.starting_offsets is not None and self.starting_offsets.has(LATEST):
             text = "startingOffsets cannot be latest (-1) in a batch read, which would have nothing to read"
             raise InvalidArgument(f"{text}: give offsets, or leave the option out", option="startingOffsets")
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from quire.cli import output
 from tests.unit.cli.conftest import FakeBroker
 
 Run = Callable[..., Result]
@@ -64,11 +63,6 @@ def test_members_and_lag_are_shown(broker: FakeBroker, run: Run) -> None:
     assert lines[-1].split() == ["0", "5", "11", "4", "3", "a;", "b"]
 
 
-def test_a_queue_is_no_stream(broker: FakeBroker, run: Run) -> None:
-    assert run("group", "show", "/queue/q", "g").exit_code == 2
-    assert broker.calls == []
-
-
 MOVES = [
     (["reset", "s", "g", "ago=1h"], "reset", {"to": "ago=1h", "partition": None}),
     (["reset", "s", "g", "earliest", "--partition", "2"], "reset", {"to": "earliest", "partition": 2}),
@@ -108,25 +102,6 @@ def test_a_dry_run_changes_nothing(broker: FakeBroker, run: Run) -> None:
     assert [call[2] for call in broker.calls] == [DRY]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "method", "path"),
-    [
-        (["reset", "s", "g", "latest"], "POST", "/groups/s/g/reset"),
-        (["clone", "s", "g", "h"], "POST", "/groups/s/g/clone"),
-        (["delete", "s", "g"], "DELETE", "/groups/s/g"),
-    ],
-)
-def test_changes_are_asked_about_on_a_terminal(
-    broker: FakeBroker, run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str], method: str, path: str
-) -> None:
-    monkeypatch.setattr(output, "on_terminal", lambda stream: True)
-    broker.answer(method, path, {**CHANGED, "lag": 3})
-    assert run("group", *arguments, stdin=b"n\n").exit_code == 1
-    assert [call for call in broker.calls if call[2] != DRY] == []
-    assert run("group", *arguments, "--yes").exit_code == 0
-    assert broker.calls[-1][:3] == (method, path, {})
-
-
 def test_a_group_is_cloned(broker: FakeBroker, run: Run) -> None:
     clone = {"partition": 0, "offset": 6, "lag": 4, "holes": 1, "retries_left": 2}
     broker.answer("POST", "/groups/s/g/clone", {"done": True, "lag": 4, "retries_left": 2, "partitions": [clone]})
@@ -134,13 +109,6 @@ def test_a_group_is_cloned(broker: FakeBroker, run: Run) -> None:
     assert lines[lines.index("Partitions") + 2].split() == ["0", "6", "4", "1", "2"]
     assert lines[-1] == "created h with a lag of 4 messages"
     assert broker.calls[-1] == ("POST", "/groups/s/g/clone", {}, {"to": "h"})
-
-
-def test_a_group_is_deleted(broker: FakeBroker, run: Run) -> None:
-    broker.answer("DELETE", "/groups/s/g", {"lag": 1, "retries": 0})
-    result = run("group", "delete", "s", "g", "--force")
-    assert result.output == "deleted g of s, which had a lag of 1 message\n"
-    assert broker.calls == [("DELETE", "/groups/s/g", {"force": "true"}, None)]
 
 
 def test_a_strategy_is_tried_out(broker: FakeBroker, run: Run) -> None:
@@ -151,9 +119,3 @@ def test_a_strategy_is_tried_out(broker: FakeBroker, run: Run) -> None:
     assert lines[-1].split() == ["0", "b", "a"]
     drafts = [{"id": "a", "room": "north", "partitions": []}, {"id": "b", "room": "", "partitions": [0, 3]}]
     assert broker.calls == [("POST", "/groups/s/g/assign", {}, {"members": drafts, "strategy": "sticky"})]
-
-
-@pytest.mark.parametrize("option", [["--room", "c=north"], ["--wants", "a=first"], ["--wants", "c=1"]])
-def test_what_is_said_of_members_must_fit_them(broker: FakeBroker, run: Run, option: list[str]) -> None:
-    assert run("group", "assign", "s", "g", "a", *option).exit_code == 2
-    assert broker.calls == []

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from quire.cli import output
 from tests.unit.cli.conftest import FakeBroker
 
 Run = Callable[..., Result]
@@ -71,111 +70,12 @@ def test_groups_are_listed_page_by_page(broker: FakeBroker, run: Run) -> None:
     assert [query for _, _, query, _ in broker.calls] == [{"limit": "1000"}, {"limit": "1000", "after": "a"}]
 
 
-def test_topic_is_no_queue(broker: FakeBroker, run: Run) -> None:
-    assert run("queue", "show", "topic://orders").exit_code == 2
-    assert broker.calls == []
-
-
 def test_show_of_a_queue_that_is_not_there_exits_with_3(broker: FakeBroker, run: Run) -> None:
     error = {"code": "unknown-destination", "text": "the queue orders does not exist", "advice": "", "data": {}}
     broker.answer("GET", "/queues/orders", {"error": error}, status=404)
     result = run("queue", "show", "orders")
     assert result.exit_code == 3
     assert result.stderr.startswith("error: the queue orders does not exist\nwhat to do: Create it")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "call", "answer", "sentence"),
-    [
-        (["create", "a/b"], ("PUT", "/queues/a%2Fb", {}, None), {}, "created a/b"),
-        (["delete", "q"], ("DELETE", "/queues/q", {}, None), {}, "deleted q"),
-        (["delete", "q", "--force"], ("DELETE", "/queues/q", {"force": "true"}, None), {}, "deleted q"),
-        (["purge", "q"], ("POST", "/queues/q/purge", {}, {}), {"removed": 7}, "removed 7 messages from q"),
-        (
-            ["purge", "q", "--selector", "colour = 'red'", "--limit", "3"],
-            ("POST", "/queues/q/purge", {}, {"selector": "colour = 'red'", "limit": 3}),
-            {"removed": 1},
-            "removed 1 message from q",
-        ),
-        (
-            ["copy", "q", "topic://t", "--id", "ID:1"],
-            ("POST", "/queues/q/copy", {}, {"to": "topic://t", "ids": ["ID:1"]}),
-            {"copied": 1},
-            "copied 1 message from q to topic://t",
-        ),
-        (
-            ["group-close", "q", "a/b"],
-            ("DELETE", "/queues/q/groups/a%2Fb", {}, None),
-            {"closed": "a/b"},
-            "closed the group a/b of q",
-        ),
-        (["pause", "q"], ("POST", "/queues/q/pause", {}, None), {}, "paused q"),
-        (["resume", "q"], ("POST", "/queues/q/resume", {}, None), {}, "resumed q"),
-        (
-            ["move", "q", "r"],
-            ("POST", "/queues/q/move", {}, {"to": "r"}),
-            {"moved": 2},
-            "moved 2 messages from q to r",
-        ),
-        (
-            ["move", "q", "r", "--id", "ID:1", "--id", "ID:2", "--limit", "5"],
-            ("POST", "/queues/q/move", {}, {"to": "r", "ids": ["ID:1", "ID:2"], "limit": 5}),
-            {"moved": 2},
-            "moved 2 messages from q to r",
-        ),
-        (
-            ["redrive", "q"],
-            ("POST", "/queues/q/redrive", {}, {}),
-            {"moved": 4},
-            "sent 4 messages of q back",
-        ),
-        (
-            ["redrive", "q", "--limit", "4"],
-            ("POST", "/queues/q/redrive", {}, {"limit": 4}),
-            {"moved": 4},
-            "sent 4 messages of q back",
-        ),
-        (
-            ["redrive", "q", "--selector", "a = 1", "--to", "r"],
-            ("POST", "/queues/q/redrive", {}, {"selector": "a = 1", "to": "r"}),
-            {"moved": 4},
-            "sent 4 messages of q to r",
-        ),
-    ],
-)
-def test_verb_makes_one_call_and_says_what_it_did(
-    broker: FakeBroker,
-    run: Run,
-    arguments: list[str],
-    call: tuple[str, str, dict[str, str], object],
-    answer: dict[str, object],
-    sentence: str,
-) -> None:
-    broker.answer(call[0], call[1], answer)
-    result = run("queue", *arguments)
-    assert (result.exit_code, result.output) == (0, f"{sentence}\n")
-    assert broker.calls == [call]
-    assert json.loads(run("queue", *arguments, "--output", "json").output) == answer
-
-
-@pytest.mark.parametrize("verb", ["delete", "purge"])
-def test_destruction_is_asked_about_on_a_terminal(
-    broker: FakeBroker, run: Run, monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
-    monkeypatch.setattr(output, "on_terminal", lambda stream: True)
-    broker.answer("DELETE", "/queues/q", {})
-    broker.answer("POST", "/queues/q/purge", {"removed": 0})
-    refused = run("queue", verb, "q", stdin=b"n\n")
-    assert refused.exit_code == 1
-    assert broker.calls == []
-    assert run("queue", verb, "q", stdin=b"y\n").exit_code == 0
-    assert run("queue", verb, "q", "--yes").exit_code == 0
-    assert len(broker.calls) == 2
-
-
-def test_braces_in_a_name_are_only_a_name(broker: FakeBroker, run: Run) -> None:
-    broker.answer("POST", "/queues/%7Bit%7D/pause", {})
-    assert run("queue", "pause", "{it}").stdout == "paused {it}\n"
 
 
 def test_browse_goes_on_from_page_to_page_until_the_end(broker: FakeBroker, run: Run) -> None:
@@ -221,9 +121,3 @@ def test_redrive_at_a_rate_takes_its_time(broker: FakeBroker, run: Run, rate: st
     assert result.output == "sent 12 messages of q back\n"
     assert broker.calls == [("POST", "/queues/q/redrive", {}, {"selector": "a = 1", "rate": per_second})]
     assert broker.patience is None
-
-
-@pytest.mark.parametrize("rate", ["fast", "0/s", "5/d", "-1"])
-def test_what_is_no_rate_is_a_usage_error(broker: FakeBroker, run: Run, rate: str) -> None:
-    assert run("queue", "redrive", "q", "--rate", rate).exit_code == 2
-    assert broker.calls == []

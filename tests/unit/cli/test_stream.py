@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from quire.cli import output, stream
+from quire.cli import stream
 from quire.clock import ManualClock
 from tests.unit.cli.conftest import FakeBroker
 
@@ -59,63 +59,6 @@ def test_stream_is_shown_with_its_partitions_groups_and_pins(broker: FakeBroker,
     assert json.loads(run("stream", "show", name, "--output", "json").output) == DETAILS
 
 
-def test_topic_is_no_stream(broker: FakeBroker, run: Run) -> None:
-    assert run("stream", "show", "/topic/events").exit_code == 2
-    assert broker.calls == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "call", "answer", "sentence"),
-    [
-        (["create", "s"], ("PUT", "/streams/s", {}, {"partitions": None}), DETAILS, "created s"),
-        (["create", "s", "--partitions", "8"], ("PUT", "/streams/s", {}, {"partitions": 8}), DETAILS, "created s"),
-        (["delete", "a/b"], ("DELETE", "/streams/a%2Fb", {}, None), {"removed": 5}, "deleted a/b"),
-        (["delete", "s", "--force"], ("DELETE", "/streams/s", {"force": "true"}, None), {"removed": 5}, "deleted s"),
-        (
-            ["partitions", "s", "6"],
-            ("POST", "/streams/s/partitions", {}, {"count": 6}),
-            DETAILS,
-            "s now has 6 partitions",
-        ),
-        (
-            ["pins", "set", "s", "job", "--from", "ago=1h", "--for", "2h"],
-            ("PUT", "/streams/s/pins/job", {}, {"start": "ago=1h", "time_to_live": 7200.0}),
-            PIN,
-            "job keeps messages of s until 2026-01-01 00:00:00+00:00",
-        ),
-        (
-            ["pins", "release", "s", "job"],
-            ("DELETE", "/streams/s/pins/job", {}, None),
-            {"released": "job"},
-            "released job of s",
-        ),
-    ],
-)
-def test_verb_makes_one_call_and_says_what_it_did(
-    broker: FakeBroker,
-    run: Run,
-    arguments: list[str],
-    call: tuple[str, str, dict[str, str], object],
-    answer: dict[str, object],
-    sentence: str,
-) -> None:
-    broker.answer(call[0], call[1], answer)
-    result = run("stream", *arguments)
-    assert (result.exit_code, result.output) == (0, f"{sentence}\n")
-    assert broker.calls == [call]
-    assert json.loads(run("stream", *arguments, "--output", "json").output) == answer
-
-
-def test_destruction_is_asked_about_on_a_terminal(
-    broker: FakeBroker, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(output, "on_terminal", lambda stream: True)
-    broker.answer("DELETE", "/streams/s", {"removed": 1})
-    assert run("stream", "delete", "s", stdin=b"n\n").exit_code == 1
-    assert broker.calls == []
-    assert run("stream", "delete", "s", "--yes").exit_code == 0
-
-
 def test_partitions_and_offsets_are_listed(broker: FakeBroker, run: Run) -> None:
     broker.answer("GET", "/streams/s", DETAILS)
     assert run("stream", "partitions", "s").output.splitlines()[1].split()[:3] == ["0", "4", "10"]
@@ -132,11 +75,6 @@ def test_pins_are_listed_with_their_partitions(broker: FakeBroker, run: Run) -> 
         "job until 2026-01-01 00:00:00+00:00", "  partition 0 from offset 4", "  partition 1 from offset 9"
     ]  # fmt: skip
     assert json.loads(run("stream", "pins", "ls", "s", "--output", "ndjson").output) == PIN
-
-
-def test_pin_for_no_duration_is_a_usage_error(broker: FakeBroker, run: Run) -> None:
-    assert run("stream", "pins", "set", "s", "job", "--for", "long").exit_code == 2
-    assert broker.calls == []
 
 
 # Read.
@@ -169,11 +107,6 @@ def test_read_says_what_is_gone_and_may_fail_for_it(broker: FakeBroker, run: Run
     broker.answer("GET", "/streams/s/partitions/0/messages", {"error": error}, 410)
     assert run("stream", "read", "s", "--partition", "0", "--from", "1", "--strict").exit_code == 4
     assert broker.calls[-1][2]["strict"] == "true"
-
-
-def test_end_of_a_read_needs_its_partition(broker: FakeBroker, run: Run) -> None:
-    assert run("stream", "read", "s", "--until", "5").exit_code == 2
-    assert broker.calls == []
 
 
 # Find.
@@ -220,9 +153,3 @@ def test_times_may_be_written_in_several_ways(
     result = run("stream", "find", "s", "--since", text, "--until", text)
     assert (result.exit_code, result.stderr) == (3, "no message of s is so\n")
     assert broker.calls[-1][2] == {"since": time, "until": time, "limit": "100"}
-
-
-@pytest.mark.parametrize("text", ["yesterday", "9" * 5000])
-def test_what_is_no_time_is_a_usage_error(broker: FakeBroker, run: Run, text: str) -> None:
-    assert run("stream", "find", "s", "--since", text).exit_code == 2
-    assert broker.calls == []

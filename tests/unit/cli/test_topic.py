@@ -6,7 +6,6 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from quire.cli import output
 from tests.unit.cli.conftest import FakeBroker
 
 Run = Callable[..., Result]
@@ -43,11 +42,6 @@ def test_topic_is_shown_with_its_subscriptions(broker: FakeBroker, run: Run, nam
     assert json.loads(run("topic", "subscriptions", name, "--output", "json").output) == [SUBSCRIPTION]
 
 
-def test_queue_is_no_topic(broker: FakeBroker, run: Run) -> None:
-    assert run("topic", "show", "/queue/prices").exit_code == 2
-    assert broker.calls == []
-
-
 def test_durable_subscriptions_are_listed_and_shown(broker: FakeBroker, run: Run) -> None:
     broker.answer("GET", "/durables", {"durables": [DURABLE], "next": None, "total": 1})
     assert run("durable", "ls").output.splitlines()[1].split()[:4] == ["c", "d", "prices", "-"]
@@ -56,68 +50,6 @@ def test_durable_subscriptions_are_listed_and_shown(broker: FakeBroker, run: Run
     lines = run("durable", "show", "a/b", "d").output.splitlines()
     assert lines[lines.index("Consumer") + 2].split()[0] == "c:1"
     assert "offline_seconds             0:01:30" in lines
-
-
-@pytest.mark.parametrize(
-    ("arguments", "call", "answer", "sentence"),
-    [
-        (["topic", "create", "t"], ("PUT", "/topics/t", {}, None), {}, "created t"),
-        (["topic", "delete", "t"], ("DELETE", "/topics/t", {}, None), {}, "deleted t"),
-        (["topic", "delete", "t", "--force"], ("DELETE", "/topics/t", {"force": "true"}, None), {}, "deleted t"),
-        (
-            ["durable", "create", "c", "d", "topic://t", "--selector", "a = 1", "--retroactive"],
-            (
-                "PUT",
-                "/durables/c/d",
-                {},
-                {"topic": "t", "selector": "a = 1", "no_local": False, "retroactive": True},
-            ),
-            {},
-            "created d of c",
-        ),
-        (["durable", "delete", "c", "d"], ("DELETE", "/durables/c/d", {}, None), {"removed": 5}, "removed d of c"),
-        (
-            ["durable", "delete", "c", "d", "--force"],
-            ("DELETE", "/durables/c/d", {"force": "true"}, None),
-            {"removed": 5},
-            "removed d of c",
-        ),
-        (
-            ["durable", "purge", "c", "d", "--selector", "a = 1"],
-            ("POST", "/durables/c/d/purge", {}, {"selector": "a = 1"}),
-            {"removed": 3},
-            "removed 3 messages from d of c",
-        ),
-    ],
-)
-def test_verb_makes_one_call_and_says_what_it_did(
-    broker: FakeBroker,
-    run: Run,
-    arguments: list[str],
-    call: tuple[str, str, dict[str, str], object],
-    answer: dict[str, object],
-    sentence: str,
-) -> None:
-    broker.answer(call[0], call[1], answer)
-    result = run(*arguments)
-    assert (result.exit_code, result.output) == (0, f"{sentence}\n")
-    assert broker.calls == [call]
-    assert json.loads(run(*arguments, "--output", "json").output) == answer
-
-
-@pytest.mark.parametrize(
-    "arguments", [["topic", "delete", "t"], ["durable", "delete", "c", "d"], ["durable", "purge", "c", "d"]]
-)
-def test_destruction_is_asked_about_on_a_terminal(
-    broker: FakeBroker, run: Run, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
-    monkeypatch.setattr(output, "on_terminal", lambda stream: True)
-    broker.answer("DELETE", "/topics/t", {})
-    broker.answer("DELETE", "/durables/c/d", {})
-    broker.answer("POST", "/durables/c/d/purge", {"removed": 0})
-    assert run(*arguments, stdin=b"n\n").exit_code == 1
-    assert broker.calls == []
-    assert run(*arguments, "--yes").exit_code == 0
 
 
 def test_durable_subscription_is_browsed(broker: FakeBroker, run: Run) -> None:
