@@ -22,7 +22,7 @@ from quire.cli.output import Output
 from quire.cli.perf.load import Load
 from quire.cli.perf.measure import LiveFigures
 from quire.clock import SystemClock
-from quire.spark.pipelines.audit import AuditOptions, Expectations, Verdict, print_report, run
+from quire.spark.pipelines.audit import Expectations, Verdict, print_report, run
 from quire.spark.pipelines.command import console, start_session
 from quire.spark.pipelines.files import Table, print_table
 from quire.spark.pipelines.place import Place
@@ -79,7 +79,7 @@ def demo(context: click.Context, messages: int, seed: int) -> None:
             findings = scenario.run()
         counted = report(output, findings)
         spark = start_session("pipeline demo", 2, "1g")
-        audited = run(spark, Place(url=broker.api.url), AuditOptions(Expectations(drained=True)))
+        audited = run(spark, Place(url=broker.api.url), Expectations(drained=True))
         print_report(audited, console())
         spark.stop()
         comparison = compared({finding.figure: round(finding.value) for finding in findings}, audited.total)

@@ -1,13 +1,14 @@
 """``quire send`` and ``quire receive``: messages from and to the command line."""
 
 import sys
-from collections.abc import Iterator
+from contextlib import closing
+from itertools import chain
 from typing import Any, BinaryIO
 
 import click
 
 from quire.cli.api import Api, broker_verb, destination_path, login_at, path, speaks_tls
-from quire.cli.output import Output, Row, encode_body, messages, on_terminal, printable, printable_lines
+from quire.cli.output import Output, encode_body, messages, on_terminal, printable, printable_lines
 from quire.cli.resource import DURATION
 from quire.clock import SystemClock
 from quire.destination import DestinationKind, split_options, split_written
@@ -126,25 +127,19 @@ def receive(
     if (group is not None or start is not None) and not is_stream:
         raise click.UsageError("--group and --start are for streams")
     # The client library takes a while to import: only this command pays.
-    from quire.cli.receiving import Wanted, destination_of, receiving
+    from quire.cli.receiving import destination_of, receiving
 
-    wanted = Wanted(
-        destination_of(destination), count, ack, timeout, selector=selector or "", durable=durable or "",
-        client_id=client_id or "", group=group or "", start=start or "",
-    )  # fmt: skip
+    address = destination_of(destination)
     if not create:
         _check_exists(api, destination)
-    received = 0
-
-    def counted(rows: Iterator[Row]) -> Iterator[Row]:
-        nonlocal received
-        for row in rows:
-            received += 1
-            yield row
-
-    with receiving(openwire_url(api, openwire), login_at(api, openwire), wanted, output) as rows:
-        output.texts(counted(rows), ["id", "body_encoding", "body"], _show)
-    if not received:
+    received = receiving(
+        openwire_url(api, openwire), login_at(api, openwire), output, address, count=count, ack=ack, timeout=timeout,
+        client_id=client_id or "", selector=selector or "", name=durable or "", group=group or "", start=start or "",
+    )  # fmt: skip
+    with closing(received) as rows:
+        first = next(rows, None)
+        output.texts(chain([] if first is None else [first], rows), ["id", "body_encoding", "body"], _show)
+    if first is None:
         click.get_current_context().exit(NOTHING_RECEIVED)
 
 

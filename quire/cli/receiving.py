@@ -3,14 +3,13 @@
 import base64
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Generator, Mapping
+from typing import Any
 
 from quire.cli.api import Login
 from quire.cli.output import Output, encode_body
 from quire.client import AckMode, Blob, ClientDestination, JavaObject, Queue, Stream, Topic
-from quire.client.sync import Consumer, ReceivedMessage, connect
+from quire.client.sync import ReceivedMessage, connect
 from quire.destination import DestinationKind, split_written
 from quire.protocols.openwire.messages import OFFSET, PARTITION
 
@@ -27,53 +26,32 @@ def destination_of(text: str) -> ClientDestination:
     return _KINDS[found or DestinationKind.QUEUE](name)
 
 
-class Wanted(NamedTuple):
-    destination: ClientDestination
-    most: int  # how many messages
-    ack: bool  # whether they are consumed
-    timeout: float  # how long to wait for each, in seconds
-    selector: str = ""
-    durable: str = ""  # the name of a durable subscription
-    client_id: str = ""
-    group: str = ""  # a consumer group of a stream
-    start: str = ""  # where it begins
-
-
-@contextmanager
-def receiving(url: str, login: Login, wanted: Wanted, output: Output) -> Iterator[Iterator[dict[str, Any]]]:
-    """Connect, for the rows of messages as they come. At the end what was acknowledged is on disk.
+def receiving(
+    url: str, login: Login, output: Output, destination: ClientDestination, *, count: int, ack: bool, timeout: float,
+    client_id: str, **wanted: Any,
+) -> Generator[dict[str, Any], None, None]:  # fmt: skip
+    """The rows of messages as they come. At the end what was acknowledged is on disk.
 
     Raises:
         QuireError: the broker cannot be reached, or has refused something, an acknowledgement say.
     """
     errors: list[Exception] = []
     with connect(
-        f"{url}?{OPTIONS}", user=login.user, password=login.passcode, client_id=wanted.client_id, on_error=errors.append
+        f"{url}?{OPTIONS}", user=login.user, password=login.passcode, client_id=client_id, on_error=errors.append
     ) as connection:
-        consumer = connection.session(AckMode.INDIVIDUAL).consumer(
-            wanted.destination,
-            selector=wanted.selector,
-            name=wanted.durable,
-            prefetch=wanted.most,
-            group=wanted.group,
-            start=wanted.start,
-        )
-        yield _rows(consumer, wanted, output, errors)
+        consumer = connection.session(AckMode.INDIVIDUAL).consumer(destination, prefetch=count, **wanted)
+        for _ in range(count):
+            message = consumer.receive(timeout)
+            if message is None:
+                if not errors:
+                    output.note(f"no message arrived within {timeout:g} s")
+                break
+            yield row(message)
+            # The row is printed when the caller asks for the next one.
+            if ack:
+                message.acknowledge()
     if errors:
         raise errors[0]
-
-
-def _rows(consumer: Consumer, wanted: Wanted, output: Output, errors: list[Exception]) -> Iterator[dict[str, Any]]:
-    for _ in range(wanted.most):
-        message = consumer.receive(wanted.timeout)
-        if message is None:
-            if not errors:
-                output.note(f"no message arrived within {wanted.timeout:g} s")
-            return
-        yield row(message)
-        # The row is printed when the caller asks for the next one.
-        if wanted.ack:
-            message.acknowledge()
 
 
 def row(message: ReceivedMessage) -> dict[str, Any]:

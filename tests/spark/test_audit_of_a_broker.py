@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from quire.client import AckMode, Queue
 from quire.client.sync import Consumer, connect
-from quire.spark.pipelines.audit import AuditOptions, Expectations, Verdict, run
+from quire.spark.pipelines.audit import Expectations, Verdict, run
 from quire.spark.pipelines.place import Place
 from tests.spark.running_broker import running_broker
 
@@ -48,7 +48,7 @@ def test_what_comes_again_after_the_death_of_a_broker_is_counted(spark: SparkSes
         with connect(broker.openwire) as connection, connection.session(AckMode.INDIVIDUAL) as session:
             assert take(session.consumer(QUEUE), MESSAGES, acknowledge=True) == MESSAGES
         time.sleep(NOTED)
-        found = run(spark, Place(url=broker.url), AuditOptions(Expectations(drained=True)))
+        found = run(spark, Place(url=broker.url), Expectations(drained=True))
     counts = {name: found.total[name] for name in ("committed", "acknowledged", "redelivered", "duplicated_unflagged")}
     assert counts == {
         "committed": MESSAGES, "acknowledged": MESSAGES, "redelivered": MESSAGES, "duplicated_unflagged": 0,

@@ -50,6 +50,7 @@ from quire.spark.pipelines.histories import (
     consumers,
     deliveries,
     disordered,
+    earlier_of_its_consumer,
     histories,
     is_again_flagged,
     is_again_unflagged,
@@ -321,15 +322,10 @@ class Span(NamedTuple):
 
 
 class Alerts:
-    """Finds the faults that each batch of the ledger adds, and sends them.
+    """Finds the faults that each batch of the ledger adds, and sends them to ``target``, by the options of the sink.
 
     What it knows of earlier batches is little, and is read from their histories once: which messages each has, and what
     each consumer had last. So the work on a batch follows its size, and not that of the ledger.
-
-    Args:
-        work: the audit's directory.
-        target: the options of the sink: the broker, and the destination of alerts.
-        any_order: whether messages may come out of order.
     """
 
     def __init__(self, work: str, target: dict[str, str], *, any_order: bool = False) -> None:
@@ -345,7 +341,8 @@ class Alerts:
         if self._spans is None:
             self._spans = self._begin(spark, number)
         whole = merged(batch.unionByName(self._earlier(spark, batch, number)))
-        new = deliveries(whole, _MARKS).join(F.broadcast(batch.agg(_first().alias("first"))))
+        first = F.min(F.get("dispatches", F.lit(0))["position"]).alias("first")
+        new = deliveries(whole, _MARKS).join(F.broadcast(batch.agg(first)))
         new = self._judged(spark, new.where(F.col("position") >= F.col("first"))).persist()
         try:
             self._write(spark, new, number)
@@ -362,7 +359,7 @@ class Alerts:
         if number:
             before = spark.read.schema(f"{SCHEMA}, batch int").parquet(f"{self._work}/histories")
             before = before.where(F.col("batch") < number)
-            for row in before.groupBy("batch", *_LANE).agg(_low(), _high()).collect():
+            for row in before.groupBy("batch", *_LANE).agg(*_extent()).collect():
                 found.setdefault(row.batch, []).append(_span(row))
             self._note(deliveries(before, {}))
         return found
@@ -370,7 +367,7 @@ class Alerts:
     def _earlier(self, spark: SparkSession, batch: DataFrame, number: int) -> DataFrame:
         assert self._spans is not None
         is_begun = F.col("committed_at").isNull()
-        rows = batch.groupBy(*_LANE, is_begun.alias("begun")).agg(_low(), _high()).collect()
+        rows = batch.groupBy(*_LANE, is_begun.alias("begun")).agg(*_extent()).collect()
         self._spans[number] = [_span(row) for row in rows]
         wanted = [_span(row) for row in rows if row.begun]
         numbers = [
@@ -385,15 +382,10 @@ class Alerts:
         return earlier.join(batch.where(is_begun).select(*MESSAGE), list(MESSAGE), "leftsemi")
 
     def _judged(self, spark: SparkSession, new: DataFrame) -> DataFrame:
-        before = (
-            Window.partitionBy(*_CONSUMER)
-            .orderBy("time", "position", "sequence")
-            .rowsBetween(Window.unboundedPreceding, -1)
-        )
         kinds = "destination string, partition int, consumer string, known bigint"
         known = spark.createDataFrame([(*key, highest) for key, highest in self._highest.items()], kinds)
         judged = new.join(F.broadcast(known), list(_CONSUMER), "left")
-        highest = F.greatest(F.max("sequence").over(before), F.col("known"))
+        highest = F.greatest(F.max("sequence").over(earlier_of_its_consumer()), F.col("known"))
         is_late = F.coalesce(F.col("sequence") < highest, F.lit(False))
         return judged.withColumn("out_of_order", F.col("ordered") & is_late & F.lit(not self._any_order))
 
@@ -427,16 +419,8 @@ _MARKS: dict[str, Any] = {
 _ALERTED = ("duplicated_flagged", "duplicated_unflagged", "out_of_order")
 
 
-def _first() -> Column:
-    return F.min(F.get("dispatches", F.lit(0))["position"])
-
-
-def _low() -> Column:
-    return F.min("sequence").alias("low")
-
-
-def _high() -> Column:
-    return F.max("sequence").alias("high")
+def _extent() -> list[Column]:
+    return [F.min("sequence").alias("low"), F.max("sequence").alias("high")]
 
 
 def _span(row: SparkRow) -> Span:
@@ -635,24 +619,6 @@ EXIT_CODES = {Verdict.OK: 0, Verdict.NOT_OK: 1, Verdict.NO_FAULT: 6}
 """The exit codes; the others of ``quire`` mean what they mean everywhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuditOptions:
-    """How to audit; durations are in seconds.
-
-    With ``browse`` the messages of these destinations are looked for. With ``work``, a directory, the audit goes on
-    where it was there, else it reads the ledger as it is now; with ``follow`` it looks for more so often. With
-    ``alert_to`` each new fault is sent to this destination of the place's broker.
-    """
-
-    wanted: Expectations
-    window: float = 60.0
-    browse: tuple[str, ...] = ()
-    work: str | None = None
-    follow: float | None = None
-    delay: float = 10.0
-    alert_to: str | None = None
-
-
 @click.command(cls=PipelineCommand)
 @place_options
 @click.option(
@@ -714,26 +680,39 @@ def audit(
     if subscriber is None and (many := [name for name in destinations if not name.startswith("queue://")]):
         raise click.UsageError(f"--destination {many[0]} needs --subscriber, whose deliveries are audited")
     wanted = Expectations(_depths(depths), drained, any_order, subscriber, destinations)
-    there = tuple(str(written(name)) for name in browse)
-    how = AuditOptions(wanted, window, there, work, follow, delay, alert_to and str(written(alert_to)))
-    found = run(start_session("audit", cores, memory), place, how)
+    found = run(
+        start_session("audit", cores, memory), place, wanted, window=window, work=work, follow=follow, delay=delay,
+        browse=tuple(str(written(name)) for name in browse), alert_to=alert_to and str(written(alert_to)),
+    )  # fmt: skip
     show(found, output, print_report, place, page, audit_page, verdict=found.verdict)
     context.exit(EXIT_CODES[found.verdict])
 
 
-def run(spark: SparkSession, place: Place, options: AuditOptions) -> AuditReport:
+def run(
+    spark: SparkSession, place: Place, wanted: Expectations, *, window: float = 60.0, browse: tuple[str, ...] = (),
+    work: str | None = None, follow: float | None = None, delay: float = 10.0, alert_to: str | None = None,
+) -> AuditReport:  # fmt: skip
+    """Audit a ledger; durations are in seconds.
+
+    With ``browse`` the messages of these destinations are looked for. With ``work``, a directory, the audit goes on
+    where it was there, else it reads the ledger as it is now; with ``follow`` it looks for more so often. With
+    ``alert_to`` each new fault is sent to this destination of the place's broker.
+    """
     # The messages that are there are read before the ledger: what ends in between has its end in the ledger then.
-    remaining = _remaining(spark, place, options.browse)
-    seen = None
-    if options.work:
-        messages, seen = _taken_in(spark, place, options, options.work)
+    remaining = _remaining(spark, place, browse)
+    seen, judged_for = None, (wanted.subscriber, wanted.destinations)
+    if work:
+        target = {} if alert_to is None else place.target() | {"destination": alert_to}
+        alerts = Alerts(work, target, any_order=wanted.any_order) if target else None
+        read = events(place.read_stream(spark, LEDGER), *judged_for)
+        with live(spark, "reading the ledger"):
+            wait_for(start_audit(read, work, delay=delay, every=follow, alerts=alerts))
+        messages, seen = taken_in(spark, work)
     else:
-        ledger = place.read(spark, LEDGER, minPartitions=str(spark.sparkContext.defaultParallelism))
-        messages = histories(events(ledger, options.wanted.subscriber, options.wanted.destinations))
+        rows = place.read(spark, LEDGER, minPartitions=str(spark.sparkContext.defaultParallelism))
+        messages = histories(events(rows, *judged_for))
     with live(spark, "auditing"):
-        return report(
-            messages, window=options.window, remaining=remaining, wanted=options.wanted, seen=seen, delay=options.delay
-        )
+        return report(messages, window=window, remaining=remaining, wanted=wanted, seen=seen, delay=delay)
 
 
 def _remaining(spark: SparkSession, place: Place, names: tuple[str, ...]) -> Remaining | None:
@@ -742,17 +721,6 @@ def _remaining(spark: SparkSession, place: Place, names: tuple[str, ...]) -> Rem
     taken = SystemClock().now_ms()
     messages = place.read(spark, ",".join(names)).select("destination", "offset")
     return Remaining(messages.localCheckpoint(eager=True), names, taken)
-
-
-def _taken_in(spark: SparkSession, place: Place, options: AuditOptions, work: str) -> tuple[DataFrame, Seen]:
-    wanted, alerts = options.wanted, None
-    if options.alert_to is not None:
-        target = place.target() | {"destination": options.alert_to}
-        alerts = Alerts(work, target, any_order=wanted.any_order)
-    read = events(place.read_stream(spark, LEDGER), wanted.subscriber, wanted.destinations)
-    with live(spark, "reading the ledger"):
-        wait_for(start_audit(read, work, delay=options.delay, every=options.follow, alerts=alerts))
-    return taken_in(spark, work)
 
 
 def _depths(texts: tuple[str, ...]) -> dict[str, int]:

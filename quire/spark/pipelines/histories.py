@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
 
 from quire.spark.pipelines.ledger import MANY_SUBSCRIBERS, MESSAGE
 
@@ -30,8 +31,8 @@ def histories(events: DataFrame) -> DataFrame:
     has seen.
     """
     millis = F.unix_millis("time")
-    moment = [millis.alias("time"), F.col("position")]
-    dispatch = F.struct(*moment, F.coalesce("flagged", F.lit(False)).alias("flagged"), F.col("consumer"))
+    when = [millis.alias("time"), F.col("position")]
+    dispatch = F.struct(*when, F.coalesce("flagged", F.lit(False)).alias("flagged"), F.col("consumer"))
 
     def on(event: str, value: Column) -> Column:
         return F.when(F.col("event") == event, value)
@@ -42,8 +43,8 @@ def histories(events: DataFrame) -> DataFrame:
         F.min(on("send", millis)).alias("sent_at"),
         F.min(on("commit", millis)).alias("committed_at"),
         F.sort_array(F.collect_list(on("dispatch", dispatch))).alias("dispatches"),
-        F.sort_array(F.collect_list(on("return", F.struct(*moment)))).alias("returns"),
-        F.min(on("acknowledge", F.struct(*moment))).alias("acknowledged_at"),
+        F.sort_array(F.collect_list(on("return", F.struct(*when)))).alias("returns"),
+        F.min(on("acknowledge", F.struct(*when))).alias("acknowledged_at"),
         F.min(on("dead-letter", millis)).alias("dead_lettered_at"),
         F.min(on("expire", millis)).alias("expired_at"),
         F.min(on("remove", millis)).alias("removed_at"),
@@ -184,14 +185,16 @@ def deliveries(histories: DataFrame, marks: Mapping[str, Mark]) -> DataFrame:
     return histories.select(*MESSAGE, "message_id", at.alias("at"), F.inline(F.transform("dispatches", marked)))
 
 
+def earlier_of_its_consumer() -> WindowSpec:
+    """The deliveries to the same consumer before one."""
+    same = Window.partitionBy("destination", "partition", "consumer").orderBy("time", "position", "sequence")
+    return same.rowsBetween(Window.unboundedPreceding, -1)
+
+
 def disordered(histories: DataFrame) -> DataFrame:
     """The deliveries that were out of order: after one of a higher sequence to the same consumer, and not flagged."""
-    before = (
-        Window.partitionBy("destination", "partition", "consumer")
-        .orderBy("time", "position", "sequence")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    late = deliveries(histories, {"ordered": is_to_be_ordered}).withColumn("highest", F.max("sequence").over(before))
+    late = deliveries(histories, {"ordered": is_to_be_ordered})
+    late = late.withColumn("highest", F.max("sequence").over(earlier_of_its_consumer()))
     late = late.where(F.col("ordered") & (F.col("sequence") < F.col("highest")))
     return late.select("destination", "at", F.lit(1).cast("bigint").alias("out_of_order"))
 
@@ -235,9 +238,14 @@ def is_again_unflagged(dispatch: Column, index: Column) -> Column:
     return ~dispatch["flagged"] & ((index > _returns_before(dispatch)) | _is_after_end(dispatch))
 
 
+def moment(dispatch: Column) -> Column:
+    """When a dispatch was, as acknowledgements and returns say it."""
+    return F.struct(dispatch["time"].alias("time"), dispatch["position"].alias("position"))
+
+
 def _returns_before(dispatch: Column) -> Column:
-    moment = F.struct(dispatch["time"].alias("time"), dispatch["position"].alias("position"))
-    return F.when(F.size("returns") == 0, 0).otherwise(F.size(F.filter("returns", lambda one: one < moment)))
+    earlier = F.filter("returns", lambda one: one < moment(dispatch))
+    return F.when(F.size("returns") == 0, 0).otherwise(F.size(earlier))
 
 
 def _one(name: str, condition: Column) -> Column:
@@ -245,8 +253,7 @@ def _one(name: str, condition: Column) -> Column:
 
 
 def _is_after_end(dispatch: Column) -> Column:
-    moment = F.struct(dispatch["time"].alias("time"), dispatch["position"].alias("position"))
-    return F.coalesce(moment > F.col("acknowledged_at"), F.lit(False))
+    return F.coalesce(moment(dispatch) > F.col("acknowledged_at"), F.lit(False))
 
 
 def _percentiles(name: str) -> Column:

@@ -27,7 +27,7 @@ from quire.spark.pipelines.command import (
     start_session,
 )
 from quire.spark.pipelines.files import Table, plain_rows, print_table, time_text
-from quire.spark.pipelines.histories import histories
+from quire.spark.pipelines.histories import histories, moment
 from quire.spark.pipelines.ledger import events
 from quire.spark.pipelines.place import LEDGER, Place
 
@@ -52,7 +52,7 @@ def latencies(histories: DataFrame) -> DataFrame:
     """
     first = F.get("dispatches", F.lit(0))
     done, sent = F.col("acknowledged_at"), F.col("sent_at")
-    last = F.try_element_at(F.filter("dispatches", lambda one: _moment(one) <= done), F.lit(-1))
+    last = F.try_element_at(F.filter("dispatches", lambda one: moment(one) <= done), F.lit(-1))
     none = F.lit(None).cast("bigint")
     delivered = _row(first["consumer"], first["time"] - sent, none, none)
     acknowledged = _row(last["consumer"], none, done["time"] - last["time"], done["time"] - sent)
@@ -73,10 +73,6 @@ def _summary(name: str) -> Column:
 def _row(consumer: Column, *values: Column) -> Column:
     named = [value.alias(name) for name, value in zip(LATENCIES, values, strict=True)]
     return F.struct(consumer.alias("consumer"), *named)
-
-
-def _moment(dispatch: Column) -> Column:
-    return F.struct(dispatch["time"].alias("time"), dispatch["position"].alias("position"))
 
 
 Row = dict[str, Any]
