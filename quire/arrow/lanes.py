@@ -90,8 +90,7 @@ class Condition:
         return _OPERATORS[self.comparison][1](column, pa.scalar(self.values[0], kind))
 
 
-_TO_THE_END = 2**31 - 1
-"""Behind the end of every text: without an end, Arrow's slices of binary columns fail."""
+_TO_THE_END = 2**31 - 1  # behind the end of every text: without an end, Arrow's slices of binary columns fail
 
 
 class Heads:
@@ -163,9 +162,7 @@ def _texts_one_by_one(escaped: pa.Array) -> pa.Array:
     return pa.array(plain, pa.string())
 
 
-KEY = "key"
-"""The header that has a message's key."""
-
+KEY = "key"  # the header that has a message's key
 PARTITION_KEY = "partition-key"
 """The header that has the key if there is no ``key``: what decides on a stream's partition, unless a policy differs."""
 
@@ -260,8 +257,7 @@ class Records:
 PAGE_BYTES = 4 << 20
 """How many bytes of records one read takes, if one record is not larger. About five times as much is in memory."""
 
-PAGE_RECORDS = 8192
-"""How many records one read takes at the most."""
+PAGE_RECORDS = 8192  # how many records one read takes at the most
 
 
 class LaneRange(NamedTuple):

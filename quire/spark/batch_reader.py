@@ -30,12 +30,8 @@ from quire.spark.planning import bounds, named, select, tasks
 
 HEADERS = "headers"
 
-CAUSE = "dlqDeliveryFailureCause"
-"""The header of a dead letter that says why it is one."""
-
-ORIGIN = "original-destination"
-"""The header that says where it was."""
-
+CAUSE = "dlqDeliveryFailureCause"  # the header of a dead letter that says why it is one
+ORIGIN = "original-destination"  # the header that says where it was
 _HEADERS_ARRAY = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 """The headers as Kafka's source has them."""
 

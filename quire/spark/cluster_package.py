@@ -15,9 +15,7 @@ import quire
 from quire.errors import InvalidArgument, UnsupportedEnvironment
 from quire.spark import pipelines
 
-DIRECTORY = "quire-packages"
-"""The name of the directory that executors unpack the archive to."""
-
+DIRECTORY = "quire-packages"  # the name of the directory that executors unpack the archive to
 DISTRIBUTIONS = (
     "lmdb", "msgspec", "numpy", "psycopg", "psycopg-binary", "pyarrow", "SQLAlchemy", "typing_extensions",
 )  # fmt: skip
@@ -25,9 +23,7 @@ DISTRIBUTIONS = (
 
 OWN_PACKAGES = ("quire", "pyspark_quire")
 
-_LEFT_OUT = ("tests", "include", "__pycache__", "bin", "..")
-"""Directories that no task needs."""
-
+_LEFT_OUT = ("tests", "include", "__pycache__", "bin", "..")  # directories that no task needs
 _CHECK = """\
 # Executors run it first: packages with compiled parts are for one version of Python.
 import platform

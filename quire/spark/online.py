@@ -184,9 +184,8 @@ def _error(response: HTTPResponse) -> Exception:
     return remote_error(detail.code, detail.text, detail.data)
 
 
-BACK_OFF = 0.1
-LONGEST_BACK_OFF = 2.0
-"""How long the pauses between tries are, in seconds: the first one, and those from the sixth on."""
+BACK_OFF = 0.1  # how long the first pause between tries is, in seconds
+LONGEST_BACK_OFF = 2.0  # and those from the sixth on
 
 
 class Patience:
@@ -245,8 +244,7 @@ def read_on(
             patience.pause_after(error)
 
 
-LANES = 1 << 32
-"""How many lanes a shard may have, in the numbers here: stores number theirs with 32 bits."""
+LANES = 1 << 32  # how many lanes a shard may have, in the numbers here: stores number theirs with 32 bits
 
 
 def shard_of(lane: int) -> int:
@@ -454,8 +452,7 @@ class Lanes:
         return Extent.of(self.lane_state(lane))
 
 
-Read = Callable[..., Iterator[pa.RecordBatch]]
-"""Reads a part of a lane: ``quire.arrow.lanes.read`` of one store."""
+Read = Callable[..., Iterator[pa.RecordBatch]]  # reads a part of a lane: ``quire.arrow.lanes.read`` of one store
 
 
 class Source:

@@ -37,8 +37,7 @@ EARLIEST, LATEST = -2, -1
 _LIKE_REGEX = re.compile(r"[\[\](){}|^+\\*]|\$$")
 """What regular expressions have, and few patterns that are none: names seldom have these characters."""
 
-MAX_TOKEN = 150
-"""How long a token may be, in characters: a broker remembers it by a key of its store."""
+MAX_TOKEN = 150  # how long a token may be, in characters: a broker remembers it by a key of its store
 
 
 class Name(NamedTuple):
@@ -90,8 +89,7 @@ class Headers(StrEnum):
     ARRAY = "array"
 
 
-Assignment = dict[Name, tuple[int, ...]]
-"""The numbers of partitions, by destination."""
+Assignment = dict[Name, tuple[int, ...]]  # the numbers of partitions, by destination
 
 
 class ByPartition(NamedTuple):

@@ -13,8 +13,7 @@ from quire.spark.online import Lanes
 from quire.spark.options import EARLIEST, LATEST, Name, Offsets, Options
 from quire.store.base import StoredDestination
 
-LISTED = 10
-"""How many destinations an error lists."""
+LISTED = 10  # how many destinations an error lists
 
 
 class Partition(NamedTuple):
@@ -211,17 +210,12 @@ def _common(one: range, other: range) -> range:
     return range(max(one.start, other.start), min(one.stop, other.stop))
 
 
-TASK_BYTES = 128 << 20
-"""How many bytes of messages one task reads, about."""
-
+TASK_BYTES = 128 << 20  # how many bytes of messages one task reads, about
 OWN_TASKS = 200
 """How many partitions of streams have tasks of their own: of more, most have little, and they share so many tasks."""
 
-CELLS = 64
-"""Into how many parts a range with gaps is divided to estimate where its records are."""
-
-SAMPLE = 100
-"""How many links are looked at in each of them: what has fewer is counted exactly."""
+CELLS = 64  # into how many parts a range with gaps is divided to estimate where its records are
+SAMPLE = 100  # how many links are looked at in each of them: what has fewer is counted exactly
 
 
 class Weighed(NamedTuple):

@@ -13,12 +13,8 @@ from pyspark.sql import SparkSession
 from quire.errors import UnsupportedEnvironment
 from quire.spark.data_source import QuireDataSource
 
-OLDEST_JAVA = 17
-"""Spark 4 runs on no older one."""
-
-OLDEST_SPARK = (4, 2)
-"""The first version whose Python data sources can limit what a micro-batch reads."""
-
+OLDEST_JAVA = 17  # Spark 4 runs on no older one
+OLDEST_SPARK = (4, 2)  # the first version whose Python data sources can limit what a micro-batch reads
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 """Spark's setting that lets a Python data source apply filters; off by default."""
 

@@ -40,11 +40,8 @@ from quire.store.positions import Extent
 GROUP = "?group"
 """The entry with the name of the consumer group that shows the progress: so a query keeps its group over restarts."""
 
-IDENTITIES = "?identity"
-"""The entry with the identity of each stream: one that is deleted and made again has another."""
-
-START = "?start"
-"""The entry with the position where the query began; that position itself has none."""
+IDENTITIES = "?identity"  # the entry with the identity of each stream: one that is deleted and made again has another
+START = "?start"  # the entry with the position where the query began; that position itself has none
 
 
 class Place(NamedTuple):
@@ -55,8 +52,7 @@ class Place(NamedTuple):
         return f"partition {self.partition} of the stream {self.stream}"
 
 
-Offsets = dict[Place, int]
-"""The offset of the next message of each partition."""
+Offsets = dict[Place, int]  # the offset of the next message of each partition
 
 
 class Position(NamedTuple):
@@ -316,8 +312,7 @@ def check_streams(options: Options) -> None:
         raise InvalidArgument(f"{text}: use spark.read, or send the messages to a stream")
 
 
-REST = 0.1
-"""How long the broker is left alone when it had nothing new, in seconds; Spark would ask again after 10 ms."""
+REST = 0.1  # how long the broker is left alone when it had nothing new, in seconds; Spark would ask again after 10 ms
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

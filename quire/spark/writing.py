@@ -76,8 +76,7 @@ def _is_of_texts(kind: DataType) -> bool:
     return all(isinstance(part, StringType) for part in parts)
 
 
-Rows = dict[str, Any]
-"""Rows by columns, each a list; ``destination`` is a text if all have the same."""
+Rows = dict[str, Any]  # rows by columns, each a list; ``destination`` is a text if all have the same
 
 
 def chunks(batch: pa.RecordBatch, destination: str | None) -> Iterator[Rows]:
@@ -117,9 +116,7 @@ def _headers(pairs: list[tuple[str, str | None]] | None) -> dict[str, str] | Non
     return None if pairs is None else {name: value for name, value in pairs if value is not None}
 
 
-_SHOWN = 40
-"""How many characters of a key and of a body an error shows."""
-
+_SHOWN = 40  # how many characters of a key and of a body an error shows
 HEADER = "header"
 
 CAUSE, ORIGIN = "refusal-cause", "refusal-destination"
@@ -205,8 +202,7 @@ def _shown(value: str | bytes) -> str:
     return repr(text[:_SHOWN])
 
 
-COMMIT_LIMIT = 600.0
-"""How long the broker may take to put what is committed into its destinations, in seconds."""
+COMMIT_LIMIT = 600.0  # how long the broker may take to put what is committed into its destinations, in seconds
 
 
 class BulkWrites:
@@ -247,8 +243,7 @@ class BulkWrites:
 
 T = TypeVar("T")
 
-_QUERY_ID = "sql.streaming.queryId"
-"""The property under which Spark tells a task the id of its streaming query."""
+_QUERY_ID = "sql.streaming.queryId"  # the property under which Spark tells a task the id of its streaming query
 
 
 class Staged(WriterCommitMessage):

@@ -26,8 +26,7 @@ from quire.errors import InvalidArgument
 from quire.spark.batch_reader import SAMPLE
 from quire.spark.pipelines.files import LARGE_ROWS, is_there, read_or_none, start_batches, time_text
 
-_HIDDEN = ("_", ".")
-"""How the names begin that readers of Parquet pass over."""
+_HIDDEN = ("_", ".")  # how the names begin that readers of Parquet pass over
 
 
 class DataFile(NamedTuple):
@@ -118,12 +117,8 @@ class ArchiveDirectory:
 
 _FOLDER = "_spark_metadata"
 _VERSION = "v1"
-_END = ".compact"
-"""The end of the name of a list that needs none before it."""
-
-_KEPT = 20
-"""How many lists stay: a reader may be about to open an older one."""
-
+_END = ".compact"  # the end of the name of a list that needs none before it
+_KEPT = 20  # how many lists stay: a reader may be about to open an older one
 _BATCH = "/batch="
 
 
@@ -181,23 +176,15 @@ def _line(file: DataFile) -> str:
     return json.dumps(entry)
 
 
-HEADER = "headers."
-"""What precedes the name of a header among the columns."""
-
+HEADER = "headers."  # what precedes the name of a header among the columns
 _SAMPLE, _SAMPLE_BYTES = 1000, 4 << 20
 """How much of each task is looked at to estimate the size of a row: so many rows, and so many bytes of them."""
 
-_ROW_NUMBER = (1 << 33) - 1
-"""The bits of ``monotonically_increasing_id`` that count the rows of a task."""
-
-_ORDER = ("partition", "offset", "position")
-"""What files are sorted by, as far as their rows have it."""
-
+_ROW_NUMBER = (1 << 33) - 1  # the bits of ``monotonically_increasing_id`` that count the rows of a task
+_ORDER = ("partition", "offset", "position")  # what files are sorted by, as far as their rows have it
 _TIMES = ("timestamp", "time")
 
-_NAME_BYTES = 255
-"""How long the name of a directory may be, in bytes: ``NAME=VALUE``."""
-
+_NAME_BYTES = 255  # how long the name of a directory may be, in bytes: ``NAME=VALUE``
 _ESCAPED = r"[\x01-\x1f\x7f\"#%'*/:=?\\{\[\]^]"
 """The characters that Spark writes as three."""
 
@@ -315,18 +302,12 @@ def _computed(rows: DataFrame, column: str) -> Column:
     raise InvalidArgument(f"there is no column {column} to partition by; there are {allowed}", column=column)
 
 
-COMPACTED = "batch=-1"
-"""Where compacted files are."""
-
-KEEP_MS = 3_600_000
-"""How long replaced files stay: a reader that began before may still read them."""
-
-_STEP = 8
-"""How many files of the target size one step writes at the most."""
+COMPACTED = "batch=-1"  # where compacted files are
+KEEP_MS = 3_600_000  # how long replaced files stay: a reader that began before may still read them
+_STEP = 8  # how many files of the target size one step writes at the most
 
 
-LANE = ("destination", "partition")
-"""What offsets count in."""
+LANE = ("destination", "partition")  # what offsets count in
 
 
 class Archive:

@@ -70,15 +70,13 @@ PROBLEMS = ("lost", "duplicated_flagged", "duplicated_unflagged", "out_of_order"
 """The counts of what is not as it should be."""
 
 
-_NAMED = 10
-"""How many of the destinations that were left out a note names."""
+_NAMED = 10  # how many of the destinations that were left out a note names
 
 
 class Verdict(StrEnum):
     """What an audit says in the end."""
 
-    OK = "ok"
-    """Every committed message was acknowledged, in order, and delivered once."""
+    OK = "ok"  # every committed message was acknowledged, in order, and delivered once
     NO_FAULT = "no fault"
     """The broker did nothing wrong, as far as the ledger goes; but not every message was delivered, or some twice."""
     NOT_OK = "not ok"
@@ -499,11 +497,8 @@ def _seen(batch: DataFrame, before: Seen, delay: float) -> DataFrame:
     )
 
 
-SLOWEST = 20
-"""How many consumers a report names."""
-
-WINDOWS = 5000
-"""How many windows a report has at the most, the latest ones."""
+SLOWEST = 20  # how many consumers a report names
+WINDOWS = 5000  # how many windows a report has at the most, the latest ones
 
 
 def report(

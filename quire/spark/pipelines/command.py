@@ -33,8 +33,7 @@ from quire.spark.pipelines.place import DEFAULT_URL, Place
 from quire.spark.sessions import register, session
 from quire.units import parse_duration, parse_size
 
-INTERVAL = 0.5
-"""How often Spark is asked, in seconds."""
+INTERVAL = 0.5  # how often Spark is asked, in seconds
 
 
 @contextmanager
@@ -81,15 +80,11 @@ def _streams(spark: SparkSession) -> list[str]:
     return texts
 
 
-_SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""``spark-submit`` sets it for the programs it starts."""
-
+_SUBMITTED = "PYSPARK_GATEWAY_PORT"  # ``spark-submit`` sets it for the programs it starts
 _OUT_OF_MEMORY = (3, 52)
 """The exit codes of Java without memory: its own (``ExitOnOutOfMemoryError``), and that of Spark's executors."""
 
-_LAST_BREATH = 10.0
-"""How long Java takes to end after it has closed its connections, in seconds."""
-
+_LAST_BREATH = 10.0  # how long Java takes to end after it has closed its connections, in seconds
 _TOLD = re.compile(r"^quire\.errors\.[\w.]+: (.+) \[([a-z-]+)\]$", re.MULTILINE)
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -46,8 +46,7 @@ AGES: Final = (
 
 OLDER: Final = "90 days or more"
 
-SAMPLE: Final = 200
-"""How many characters of a body a sample shows."""
+SAMPLE: Final = 200  # how many characters of a body a sample shows
 
 
 def letters(messages: DataFrame, now: int) -> DataFrame:
@@ -103,9 +102,7 @@ def samples(rows: DataFrame, each: int) -> DataFrame:
 
 Row = dict[str, Any]
 
-ROWS = 50
-"""How many causes and origins a report names at the most."""
-
+ROWS = 50  # how many causes and origins a report names at the most
 _STEPS = (60, 300, 900, 3600, 4 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
 _POINTS = 200
 
@@ -191,8 +188,7 @@ def _beginning(row: Row) -> str:
     return "(not text)" if row["sample"] is None else str(row["sample"])
 
 
-GROUP_PREFIX = "%DLQ%"
-"""How the dead letter queue of a consumer group begins; the group's name follows."""
+GROUP_PREFIX = "%DLQ%"  # how the dead letter queue of a consumer group begins; the group's name follows
 
 
 def letter_destinations(place: Place) -> list[str]:

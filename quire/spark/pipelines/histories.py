@@ -80,9 +80,7 @@ LATENCIES: Final = {
 """The latencies of an audit, and what each is. With several deliveries, the first one ends the wait, and the last one
 before the acknowledgement begins the handling."""
 
-PERCENTILES: Final = (0.5, 0.9, 0.99, 1.0)
-"""Which percentiles are computed; the last is the maximum."""
-
+PERCENTILES: Final = (0.5, 0.9, 0.99, 1.0)  # which percentiles are computed; the last is the maximum
 _ACCURACY = 10_000
 
 Mark = Callable[[Column, Column], Column]

@@ -77,12 +77,8 @@ def _row(consumer: Column, *values: Column) -> Column:
 
 Row = dict[str, Any]
 
-CONSUMERS = 50
-"""How many consumers a report names."""
-
-WINDOWS = 5000
-"""How many windows a report has at the most, of destinations and of consumers, the latest ones."""
-
+CONSUMERS = 50  # how many consumers a report names
+WINDOWS = 5000  # how many windows a report has at the most, of destinations and of consumers, the latest ones
 _PRINTED = 20
 
 

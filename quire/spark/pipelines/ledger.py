@@ -31,8 +31,7 @@ MESSAGE = ("destination", "partition", "sequence")
 """What tells a message from all others. A message that is moved is another one where it arrives."""
 
 _REQUIRED = ("destination", "event", "sequence", "message_id", "consumer", "time", "flagged")
-MANY_SUBSCRIBERS = "^(topic|stream)://"
-"""The destinations whose messages have an end for each subscriber."""
+MANY_SUBSCRIBERS = "^(topic|stream)://"  # the destinations whose messages have an end for each subscriber
 
 
 def events(ledger: DataFrame, subscriber: str | None = None, destinations: Collection[str] = ()) -> DataFrame:
@@ -59,12 +58,8 @@ def events(ledger: DataFrame, subscriber: str | None = None, destinations: Colle
     return ledger.where(~F.col("destination").rlike(MANY_SUBSCRIBERS) | is_its_own)
 
 
-ROWS_AT_ONCE = 50_000
-"""How many rows a batch has, more or less: a block may have many messages."""
-
-POSITIONS = 1 << 24
-"""A block has fewer rows than this, so that its offset and a row's place in it make one number."""
-
+ROWS_AT_ONCE = 50_000  # how many rows a batch has, more or less: a block may have many messages
+POSITIONS = 1 << 24  # a block has fewer rows than this, so that its offset and a row's place in it make one number
 EVENT_SCHEMA = (
     "destination string, event string, partition int, sequence bigint, message_id string, producer string, "
     "consumer string, time timestamp, flagged boolean, position bigint"
@@ -77,8 +72,7 @@ _ARROW = pa.schema({
     "time": pa.timestamp("us", tz="UTC"), "flagged": pa.bool_(), "position": pa.int64(),
 })  # fmt: skip
 _TIME = _ARROW.get_field_index("time")
-_BLOCK = _ARROW.set(_TIME, pa.field("time", pa.timestamp("ms", tz="UTC")))
-"""The same with times as blocks have them."""
+_BLOCK = _ARROW.set(_TIME, pa.field("time", pa.timestamp("ms", tz="UTC")))  # the same with times as blocks have them
 _SHARED = ("destination", "event", "partition", "producer", "consumer", "time")
 """The columns that are the same in all rows of a run."""
 _WORDS: dict[int, str] = {event: event.word for event in LedgerEvent}

@@ -116,8 +116,7 @@ def _url(figure: Figure) -> str:
 
 _SEPARATORS = re.compile(r"([./:_@,;=%-]+)")
 
-Drawn = Chart | dict[str, int]
-"""A chart over time; of a single time, the values by name, which are shown as bars."""
+Drawn = Chart | dict[str, int]  # a chart over time; of a single time, the values by name, which are shown as bars
 
 
 def over_time(series: Mapping[str, Mapping[int, int]], window: float) -> Drawn:

@@ -15,8 +15,7 @@ from quire.spark.pipelines.ledger import unpack
 
 DEFAULT_URL = "http://127.0.0.1:8161"
 
-LEDGER = "stream://$quire.ledger"
-"""The stream that a broker writes its delivery ledger to."""
+LEDGER = "stream://$quire.ledger"  # the stream that a broker writes its delivery ledger to
 
 
 @dataclass(frozen=True, slots=True)

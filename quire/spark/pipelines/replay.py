@@ -21,8 +21,7 @@ from quire.spark.pipelines.command import (
 from quire.spark.pipelines.place import DEFAULT_URL, Place
 from quire.spark.pipelines.replay_plan import Plan, batches, outgoing, settle, settled
 
-_LOOK = 1
-"""How often to look whether the last chunk is sent, in seconds."""
+_LOOK = 1  # how often to look whether the last chunk is sent, in seconds
 
 
 @click.command(cls=PipelineCommand)

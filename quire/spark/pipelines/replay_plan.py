@@ -24,8 +24,7 @@ GONE = frozenset(
 """The headers that a message does not keep: the broker's own, those of a dead letter, and those that are columns."""
 
 
-_STEP = 64
-"""How many messages of a chunk are read at once: bodies may be large."""
+_STEP = 64  # how many messages of a chunk are read at once: bodies may be large
 
 
 class Plan(NamedTuple):
