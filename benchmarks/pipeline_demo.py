@@ -23,9 +23,8 @@ from quire.cli.perf.load import Load
 from quire.cli.perf.measure import LiveFigures
 from quire.clock import SystemClock
 from quire.spark.pipelines.audit import Expectations, Verdict, print_report, run
-from quire.spark.pipelines.command import console, start_session
+from quire.spark.pipelines.command import Place, console, start_session
 from quire.spark.pipelines.files import Table, print_table
-from quire.spark.pipelines.place import Place
 
 MEMORY_LIMIT = 16_000_000
 """How much memory the broker has for messages, in bytes: a fraction of what is sent."""

@@ -23,7 +23,7 @@ class Noun(NamedTuple):
 NOUNS = {
     "broker": Noun("quire.cli.broker", "Start, inspect and stop a broker."),
     "check": Noun("quire.cli.check", "Check a broker, for Nagios and for probes of Kubernetes."),
-    "cluster": Noun("quire.cli.cluster", "Run many brokers as one; move shards between them."),
+    "cluster": Noun("quire.cli.broker", "Run many brokers as one; move shards between them."),
     "config": Noun("quire.cli.config", "Write, check and explain settings."),
     "console": Noun("quire.cli.console", "Run the web console in the foreground."),
     "doctor": Noun("quire.cli.doctor", "Examine settings, machine and broker, and say what to mend."),

@@ -24,22 +24,6 @@ class Line(NamedTuple):
     colour: str
 
 
-class Plot:
-    def __init__(self, title: str, lines: list[Line]) -> None:
-        self.lines = lines
-        with block("card"):
-            say(title, "h2")
-            self.chart = (
-                ui.echart(_options(lines), renderer="svg").classes("plot").props(f'role="img" aria-label="{title}"')
-            )
-
-    def show(self, history: dict[str, Any]) -> None:
-        at = history["at"]
-        for line, series in zip(self.lines, self.chart.options["series"], strict=True):
-            series["data"] = [[time, value] for time, value in zip(at, history[line.key], strict=True)]
-        self.chart.update()
-
-
 class Plots:
     """The plots of one object, over a span that the user chooses; ``of`` is its kind in the API."""
 
@@ -55,12 +39,14 @@ class Plots:
             toggle = ui.toggle(choices, value=self._span, on_change=self._chosen)
             toggle.props('dense no-caps unelevated toggle-color=primary aria-label="Time span"')
         with block("grid"):
-            self._plots = [Plot(title, lines) for title, lines in plots]
+            self._plots = [(_chart(title, lines), lines) for title, lines in plots]
 
     async def load(self) -> None:
         history = await self._page.get("/history", span=self._span, **self._query)
-        for plot in self._plots:
-            plot.show(history)
+        for chart, lines in self._plots:
+            for line, series in zip(lines, chart.options["series"], strict=True):
+                series["data"] = [list(point) for point in zip(history["at"], history[line.key], strict=True)]
+            chart.update()
         self._last = history["at"][-1] if history["at"] else 0
         if self._watch is not None:
             self._page.unwatch(self._watch)
@@ -70,9 +56,9 @@ class Plots:
     def _push(self, history: dict[str, Any]) -> None:
         keep = SPANS[self._span][1]
         points = [
-            [plot.chart.id, at, [history[line.key][place] for line in plot.lines], keep]
+            [chart.id, at, [history[line.key][place] for line in lines], keep]
             for place, at in enumerate(history["at"]) if at > self._last
-            for plot in self._plots
+            for chart, lines in self._plots
         ]  # fmt: skip
         if points:
             self._last = history["at"][-1]
@@ -81,6 +67,12 @@ class Plots:
     async def _chosen(self, event: Any) -> None:
         self._span = event.value
         await self._page.attempt(self.load())
+
+
+def _chart(title: str, lines: list[Line]) -> ui.echart:
+    with block("card"):
+        say(title, "h2")
+        return ui.echart(_options(lines), renderer="svg").classes("plot").props(f'role="img" aria-label="{title}"')
 
 
 def _options(lines: list[Line]) -> dict[str, Any]:

@@ -39,17 +39,11 @@ from quire.store.positions import Extent, offset_at
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The contents of the files that options or the environment name, so that executors need no such files.
+    """The contents of the files that options or the environment name, so that executors need no such files."""
 
-    Attributes:
-        authorization: the value of the header; empty for no login.
-        authorities: those to trust, PEM; empty for the system's.
-        certificate: the client's own certificate with its key, PEM; empty for none.
-    """
-
-    authorization: str = field(default="", repr=False)
-    authorities: str = field(default="", repr=False)
-    certificate: str = field(default="", repr=False)
+    authorization: str = field(default="", repr=False)  # the value of the header; empty for no login
+    authorities: str = field(default="", repr=False)  # those to trust, PEM; empty for the system's
+    certificate: str = field(default="", repr=False)  # the client's own with its key, PEM; empty for none
 
     @classmethod
     def of(cls, options: Options) -> Self:
@@ -127,12 +121,6 @@ def _context(authorities: str, certificate: str) -> ssl.SSLContext:
 T = TypeVar("T")
 
 
-class ErrorAnswer(msgspec.Struct):
-    """The API's answer to what it cannot do."""
-
-    error: Failure
-
-
 @contextmanager
 def answer(
     method: str, url: str, body: bytes, timeout: float, credentials: Credentials = NO_CREDENTIALS
@@ -156,11 +144,8 @@ def answer(
         yield response
     except (OSError, HTTPException) as error:
         place = f"{parts.scheme}://{parts.netloc}"
-        happened = (
-            f"no broker answers at {place}"
-            if response is None
-            else f"the connection to {place} was lost during an answer"
-        )
+        lost = f"the connection to {place} was lost during an answer"
+        happened = f"no broker answers at {place}" if response is None else lost
         raise BrokerUnreachable(f"{happened}: {str(error) or type(error).__name__}", url=place) from error
     finally:
         connection.close()
@@ -176,8 +161,8 @@ def content(response: HTTPResponse, kind: type[T]) -> T:
 
 def _error(response: HTTPResponse) -> Exception:
     try:
-        detail = msgspec.json.decode(response.read(), type=ErrorAnswer).error
-    except msgspec.MsgspecError:
+        detail = msgspec.json.decode(response.read(), type=dict[str, Failure])["error"]
+    except (msgspec.MsgspecError, KeyError):
         return BrokerUnreachable(f"the server is not a Quire broker: it answered {response.status} {response.reason}")
     if response.status == 403 and detail.code == ProtocolViolation.code:  # another bulk server listens there now
         return BrokerUnreachable(detail.text)
@@ -313,7 +298,8 @@ class Broker:
 
     def lanes(self, kind: str | None = None) -> LaneStates:
         query = {} if kind is None else {"kind": kind}
-        return joined([self._look("/lanes", LaneStates, query, shard) for shard in range(self._shards())])
+        shards = Patience(self._seconds, "readTimeout").tried(lambda: len(self._found().servers))
+        return joined([self._look("/lanes", LaneStates, query, shard) for shard in range(shards)])
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         query: dict[str, object] = {"lane": own_number(lane), "start": start, "limit": limit}
@@ -338,9 +324,8 @@ class Broker:
             try:
                 yield from pa.ipc.open_stream(response)
             except pa.ArrowException as error:
-                raise BrokerUnreachable(
-                    f"the connection to the bulk server was lost during an answer: {error}"
-                ) from error
+                text = f"the connection to the bulk server was lost during an answer: {error}"
+                raise BrokerUnreachable(text) from error
             trailer = content(response, Trailer)
         if trailer.error is not None:
             raise remote_error(trailer.error.code, trailer.error.text, trailer.error.data)
@@ -366,9 +351,6 @@ class Broker:
             self._access = None  # the broker starts again what has ended, but first it is another one's turn
             self._failures += 1
             raise
-
-    def _shards(self) -> int:
-        return Patience(self._seconds, "readTimeout").tried(lambda: len(self._found().servers))
 
     def _found(self) -> BulkAccess:
         if self._access is None:

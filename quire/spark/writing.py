@@ -260,17 +260,17 @@ class RowWriter:
             raise InvalidArgument("an option is missing: give broker.url", options=["broker.url"])
         self._destination = None if options.destination is None else str(options.destination)
         self._invalid_rows_to = None if options.invalid_rows_to is None else str(options.invalid_rows_to)
-        self._broker = BulkWrites(options.broker_url, options.write_timeout, Credentials.of(options))
+        self.broker = BulkWrites(options.broker_url, options.write_timeout, Credentials.of(options))
         check_columns(schema, self._destination)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Staged:
         """Send rows at once; if this fails, a part of them may be sent."""
-        for _ in self._sent(batches, self._broker.write):
+        for _ in self._sent(batches, self.broker.write):
             pass
         return Staged("", [])
 
     def stage(self, batches: Iterator[pa.RecordBatch], producer: str) -> Staged:
-        return Staged(producer, list(self._sent(batches, partial(self._broker.stage, producer))))
+        return Staged(producer, list(self._sent(batches, partial(self.broker.stage, producer))))
 
     def _sent(self, batches: Iterator[pa.RecordBatch], send: Callable[[bytes], T]) -> Iterator[T]:
         """What ``send`` returns for all rows, some at a time; those that are refused go to their own place."""
@@ -309,10 +309,7 @@ class RowWriter:
         staged = _staged(messages)
         if staged:
             stages = [stage for one in staged for stage in one.stages]
-            self._broker.commit(staged[0].producer, number + 1, stages)
-
-    def abort(self, producer: str) -> None:
-        self._broker.discard(producer)
+            self.broker.commit(staged[0].producer, number + 1, stages)
 
 
 def _staged(messages: list[WriterCommitMessage | None]) -> list[Staged]:
@@ -343,7 +340,7 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if self._producer is not None:
             with explaining():
-                self._writer.abort(self._producer)
+                self._writer.broker.discard(self._producer)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -365,7 +362,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """A task of a micro-batch has failed for good. The next commit discards what is not discarded now."""
         with explaining():
             for staged in _staged(messages)[:1]:
-                self._writer.abort(staged.producer)
+                self._writer.broker.discard(staged.producer)
 
 
 def _query_id() -> str:

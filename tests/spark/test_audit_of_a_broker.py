@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from quire.client import AckMode, Queue
 from quire.client.sync import Consumer, connect
 from quire.spark.pipelines.audit import Expectations, Verdict, run
-from quire.spark.pipelines.place import Place
+from quire.spark.pipelines.command import Place
 from tests.spark.running_broker import running_broker
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]

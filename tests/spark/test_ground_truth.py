@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from quire.spark.pipelines.place import LEDGER, Place
+from quire.spark.pipelines.command import LEDGER, Place
 from tests.spark.ground_truth.acts import Acts
 from tests.spark.ground_truth.comparison import BREAKS, compared
 

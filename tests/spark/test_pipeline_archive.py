@@ -17,8 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from quire.clock import ManualClock
 from quire.errors import InvalidArgument
 from quire.spark.pipelines.archive_files import Archive, ArchiveDirectory, ArchiveList, DataFile, Layout
-from quire.spark.pipelines.command import told_by
-from quire.spark.pipelines.place import Place
+from quire.spark.pipelines.command import Place, told_by
 from tests.docs.pages import ROOT
 from tests.spark.message_rows import FIRST, frame, message
 

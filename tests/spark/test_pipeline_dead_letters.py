@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quire.broker import dead_letter
 from quire.spark import batch_reader
+from quire.spark.pipelines.command import Place
 from quire.spark.pipelines.dead_letters import (
     LettersReport,
     letter_destinations,
@@ -18,7 +19,6 @@ from quire.spark.pipelines.dead_letters import (
     named_by,
     report,
 )
-from quire.spark.pipelines.place import Place
 from tests.spark.message_rows import FIRST, frame, message
 from tests.spark.running_broker import running_broker
 

@@ -3,23 +3,23 @@
 from collections.abc import Awaitable, Callable
 
 from quire.console.page import Page
-from quire.console.pages import connections, groups, messages, overview, queues, store, streams, topics, topology, users
+from quire.console.pages import connections, destinations, messages, overview, store, topology, users
 
 Build = Callable[[Page], Awaitable[None]]
 
 PAGES: dict[str, Build] = {
     "/": overview.build,
     "/topology": topology.build,
-    "/queues": queues.build_list,
-    "/queue": queues.build,
-    "/topics": topics.build_list,
-    "/topic": topics.build,
-    "/streams": streams.build_list,
-    "/stream": streams.build,
-    "/durables": topics.build_durables,
-    "/durable": topics.build_durable,
-    "/groups": groups.build_list,
-    "/group": groups.build,
+    "/queues": destinations.build_queues,
+    "/queue": destinations.build_queue,
+    "/topics": destinations.build_topics,
+    "/topic": destinations.build_topic,
+    "/streams": destinations.build_streams,
+    "/stream": destinations.build_stream,
+    "/durables": destinations.build_durables,
+    "/durable": destinations.build_durable,
+    "/groups": destinations.build_groups,
+    "/group": destinations.build_group,
     "/connections": connections.build,
     "/consumers": connections.build_consumers,
     "/schedule": connections.build_schedule,

@@ -9,7 +9,7 @@ from quire.console.broker_api import path_of
 from quire.console.detail import Action, action_menu, link_button
 from quire.console.elements import Tone, confirm
 from quire.console.page import Page, destination_link
-from quire.console.pages.queues import consumer_columns
+from quire.console.pages.destinations import consumer_columns
 from quire.console.tables import Column, CursorTable, Entry, ServerTable, Verb, columns_of
 from quire.resources import ConnectedConsumer, Connection, Prepared, Scheduled
 

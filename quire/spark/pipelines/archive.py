@@ -7,7 +7,9 @@ from quire.destination import written
 from quire.errors import InvalidArgument
 from quire.spark.pipelines.archive_files import Archive, Layout
 from quire.spark.pipelines.command import (
+    LEDGER,
     PipelineCommand,
+    Place,
     duration,
     live,
     output_option,
@@ -19,7 +21,6 @@ from quire.spark.pipelines.command import (
     start_session,
     wait_for,
 )
-from quire.spark.pipelines.place import LEDGER, Place
 
 
 @click.command(cls=PipelineCommand)

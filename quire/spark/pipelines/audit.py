@@ -27,7 +27,9 @@ from quire.destination import written
 from quire.errors import InvalidArgument
 from quire.spark.pipelines import ledger
 from quire.spark.pipelines.command import (
+    LEDGER,
     PipelineCommand,
+    Place,
     duration,
     live,
     output_option,
@@ -62,7 +64,6 @@ from quire.spark.pipelines.histories import (
     sums,
 )
 from quire.spark.pipelines.ledger import MESSAGE, events
-from quire.spark.pipelines.place import LEDGER, Place
 
 Row = dict[str, Any]
 
@@ -519,12 +520,14 @@ def report(
     try:
         measures = messages.unionByName(disordered(known), allowMissingColumns=True)
         start = F.window("at", f"{round(window * 1000)} milliseconds")["start"]
-        rows = _counted(measures.withColumn("start", F.unix_millis(start)))
+        total, destinations, windows = _counted(measures.withColumn("start", F.unix_millis(start)))
         watermark = seen.watermark(delay) if seen else None
         late = seen.late if seen else 0
-        found = [_window(row, window, watermark) for row in reversed(rows.windows)]
+        found = [
+            row | {"final": watermark is None or row["start"] + window * 1000 <= watermark} for row in reversed(windows)
+        ]
         slowest = plain_rows(consumers(messages).limit(SLOWEST))
-        return replace(compared(rows.total, rows.destinations, found, slowest, late, wanted, left_out), window=window)
+        return replace(compared(total, destinations, found, slowest, late, wanted, left_out), window=window)
     finally:
         messages.unpersist()
         histories.unpersist()
@@ -545,14 +548,11 @@ def _subscribed(histories: DataFrame, named: Collection[str]) -> tuple[DataFrame
     return subscribed(histories, judged), sorted(left_out)
 
 
-class _Counted(NamedTuple):
-    total: Row
-    destinations: list[Row]
-    windows: list[Row]
+def _counted(measures: DataFrame) -> tuple[Row, list[Row], list[Row]]:
+    """The counts of all messages, of each destination, and of each of its windows, the latest first.
 
-
-def _counted(measures: DataFrame) -> _Counted:
-    """Count all three in one pass: planning costs more than counting where messages are few."""
+    All in one pass: planning costs more than counting where messages are few.
+    """
     levels = [[], ["destination"], ["destination", "start"]]
     counts = measures.groupingSets(levels, "destination", "start").agg(F.grouping_id().alias("level"), *sums())
     latest = F.row_number().over(Window.partitionBy("level").orderBy(F.col("start").desc(), "destination"))
@@ -565,16 +565,11 @@ def _counted(measures: DataFrame) -> _Counted:
     for row in [*destinations, total]:
         row.pop("start", None)
     total.pop("destination", None)
-    return _Counted(total, destinations, windows)
+    return total, destinations, windows
 
 
 _NOTHING: Row = dict.fromkeys((*COUNTS, "before"), 0) | dict.fromkeys(LATENCIES)
 """The counts of a ledger without events."""
-
-
-def _window(row: Row, window: float, watermark: int | None) -> Row:
-    final = watermark is None or row["start"] + window * 1000 <= watermark
-    return row | {"final": final}
 
 
 LISTED_WINDOWS = 100

@@ -21,6 +21,7 @@ from quire.spark.batch_reader import CAUSE, ORIGIN, read_schema
 from quire.spark.options import Headers
 from quire.spark.pipelines.command import (
     PipelineCommand,
+    Place,
     live,
     output_option,
     place_options,
@@ -31,7 +32,6 @@ from quire.spark.pipelines.command import (
     start_session,
 )
 from quire.spark.pipelines.files import Table, plain_rows, print_table, time_text
-from quire.spark.pipelines.place import Place
 from quire.spark.pipelines.replay_plan import headers_of, origin
 from quire.units import format_size
 

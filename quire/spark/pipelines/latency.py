@@ -15,7 +15,9 @@ from pyspark.sql import functions as F
 from rich.console import Console
 
 from quire.spark.pipelines.command import (
+    LEDGER,
     PipelineCommand,
+    Place,
     duration,
     live,
     output_option,
@@ -29,7 +31,6 @@ from quire.spark.pipelines.command import (
 from quire.spark.pipelines.files import Table, plain_rows, print_table, time_text
 from quire.spark.pipelines.histories import histories, moment
 from quire.spark.pipelines.ledger import events
-from quire.spark.pipelines.place import LEDGER, Place
 
 LATENCIES: Final = {
     "delivery": "send to delivery",

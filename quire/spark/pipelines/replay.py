@@ -9,7 +9,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from quire.destination import written
 from quire.spark.pipelines.command import (
+    DEFAULT_URL,
     PipelineCommand,
+    Place,
     live,
     output_option,
     place_options,
@@ -18,7 +20,6 @@ from quire.spark.pipelines.command import (
     spark_options,
     start_session,
 )
-from quire.spark.pipelines.place import DEFAULT_URL, Place
 from quire.spark.pipelines.replay_plan import Plan, batches, outgoing, settle, settled
 
 _LOOK = 1  # how often to look whether the last chunk is sent, in seconds

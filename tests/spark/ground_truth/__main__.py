@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 import quire.spark
+from quire.spark.pipelines.command import LEDGER, Place
 from quire.spark.pipelines.files import Table, print_table
-from quire.spark.pipelines.place import LEDGER, Place
 from tests.spark.ground_truth.acts import Acts
 from tests.spark.ground_truth.comparison import Count, compared
 
