@@ -32,8 +32,8 @@ def console(
     names: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Run the web console in the foreground. SIGINT or SIGTERM stops it."""
-    from quire.console.broker_api import ConsoleTls
     from quire.console.process import run  # what the console needs may not be installed
+    from quire.console.session import ConsoleTls
 
     place = address or DEFAULT_ADDRESS
     try:

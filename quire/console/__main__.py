@@ -11,8 +11,8 @@ import sys
 
 import msgspec
 
-from quire.console.broker_api import ConsoleTls
 from quire.console.process import run
+from quire.console.session import ConsoleTls
 from quire.errors import QuireError
 from quire.logs import configure
 

@@ -10,12 +10,11 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from quire.clock import Clock
-from quire.console.broker_api import BrokerApi, ConsoleTls
 from quire.console.elements import HEAD, STYLE
 from quire.console.guard import ICON, Guard, Visit, download
 from quire.console.page import NEEDS, Page
 from quire.console.pages import PAGES, Build
-from quire.console.session import Access, Pollers, Session, Sessions
+from quire.console.session import Access, BrokerApi, ConsoleTls, Pollers, Session, Sessions
 from quire.errors import InvalidArgument, QuireError
 
 BUILD_LIMIT = 30.0  # how long a page may take to be built, in seconds: it waits for the broker's answers

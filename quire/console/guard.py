@@ -19,8 +19,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from quire.console.broker_api import BrokerApi, LoginNeeded, path_of
-from quire.console.session import Access, Session, Sessions
+from quire.console.session import Access, BrokerApi, LoginNeeded, Session, Sessions, path_of
 from quire.errors import BrokerUnreachable, QuireError
 from quire.logs import event
 from quire.settings import is_loopback, is_own_name

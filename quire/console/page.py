@@ -16,10 +16,9 @@ from nicegui.element import Element
 from starlette.requests import Request
 
 from quire.console import shown
-from quire.console.broker_api import BrokerApi, LoginNeeded
 from quire.console.elements import ICONS, block, notice, say
 from quire.console.guard import Visit
-from quire.console.session import Caller, Pollers, Watch
+from quire.console.session import BrokerApi, Caller, LoginNeeded, Pollers, Watch
 from quire.errors import AccessRefused, QuireError
 
 COOKIE = "quire_preferences"

@@ -13,7 +13,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from quire.clock import SystemClock
-from quire.console.broker_api import ConsoleTls
+from quire.console.session import ConsoleTls
 from quire.errors import AddressInUse, InvalidArgument, UnsupportedEnvironment
 from quire.settings import split_address
 

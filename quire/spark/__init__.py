@@ -6,7 +6,6 @@ spark = quire.spark.session()
 messages = spark.read.format("quire").option("store.url", "lmdb:///var/lib/quire").option("subscribe", "events").load()
 """
 
-from quire.spark.data_source import QuireDataSource
-from quire.spark.sessions import register, session
+from quire.spark.data_source import QuireDataSource, register, session
 
 __all__ = ["QuireDataSource", "register", "session"]

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from quire.spark.stream_reader import GROUP, Position, by_stream
+from quire.spark.reading import GROUP, Position, by_stream
 
 
 class PartitionLag(NamedTuple):

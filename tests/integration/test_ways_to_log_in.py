@@ -18,8 +18,7 @@ from websockets.sync.client import connect as web_socket
 from websockets.typing import Subprotocol
 
 from quire.client.sync import connect
-from quire.console.broker_api import BrokerApi
-from quire.console.session import Access
+from quire.console.session import Access, BrokerApi
 from quire.errors import QuireError
 from quire.security.authentication import hashed
 from quire.spark.online import Credentials

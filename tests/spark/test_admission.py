@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from quire.spark.options import Options, Use
-from quire.spark.stream_reader import Backlog, Limits, Place, Position, by_stream, default_limit
+from quire.spark.reading import Backlog, Limits, Place, Position, by_stream, default_limit
 
 PLACES = st.builds(Place, st.sampled_from(["events", "a.b", "1"]), st.integers(0, 20))
 BACKLOGS = st.dictionaries(

@@ -31,8 +31,8 @@ from quire.errors import (
     StoreUnreachable,
     UnknownDestination,
 )
-from quire.spark.batch_reader import BatchReader, FilteringBatchReader, Task
 from quire.spark.options import Options, Use
+from quire.spark.reading import BatchReader, FilteringBatchReader, Task
 from quire.store import sqlite
 from quire.testing.faults import tear
 from tests.postgresql_server import PostgresqlServer

@@ -9,9 +9,8 @@ import pytest
 
 from quire.clock import SystemClock
 from quire.errors import InvalidArgument
-from quire.spark.batch_reader import BatchReader
 from quire.spark.options import Options, Use
-from quire.spark.stream_reader import StreamReader
+from quire.spark.reading import BatchReader, StreamReader
 from tests.acceptance.cluster.running_cluster import RunningCluster, running_cluster
 from tests.postgresql_server import PostgresqlServer
 

@@ -9,9 +9,8 @@ from pyspark import TaskContext
 
 from quire.errors import BrokerUnreachable
 from quire.spark import online as online_module
-from quire.spark.batch_reader import BatchReader
 from quire.spark.options import Options, Use
-from quire.spark.stream_reader import StreamReader
+from quire.spark.reading import BatchReader, StreamReader
 from tests.spark.cutting_server import Answer, CuttingServer, Spoil, whole
 from tests.spark.running_broker import RunningBroker, running_broker
 

@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # everybody calls it so
 
 import quire.spark
-from quire.spark.batch_reader import read_schema
 from quire.spark.options import Headers
+from quire.spark.reading import read_schema
 from quire.testing.faults import tear
 from tests.spark.stored import START, append, fill, message, opened, remove
 

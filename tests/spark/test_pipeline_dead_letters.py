@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from quire.broker import dead_letter
-from quire.spark import batch_reader
+from quire.spark import reading
 from quire.spark.pipelines.command import Place
 from quire.spark.pipelines.dead_letters import (
     LettersReport,
@@ -138,4 +138,4 @@ def test_no_dead_letters_make_a_page_too(spark: SparkSession) -> None:
 
 
 def test_the_headers_are_those_of_the_broker() -> None:
-    assert (batch_reader.CAUSE, batch_reader.ORIGIN) == (dead_letter.CAUSE, dead_letter.ORIGIN)
+    assert (reading.CAUSE, reading.ORIGIN) == (dead_letter.CAUSE, dead_letter.ORIGIN)

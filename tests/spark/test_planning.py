@@ -14,7 +14,7 @@ from quire.destination import Destination, DestinationKind, queue, stream
 from quire.errors import DataLost, InvalidArgument, UnknownDestination
 from quire.spark.online import Lanes
 from quire.spark.options import Options, Use
-from quire.spark.planning import LATE_MS, Partition, bounds, select, tasks
+from quire.spark.reading import LATE_MS, Partition, bounds, select, tasks
 from quire.store.memory import MemoryStore
 from tests.spark.stored import START, fill, message, remove
 
@@ -266,7 +266,7 @@ def test_no_task_reads_more_records_than_is_allowed(most: str, found: list[int])
 
 
 def test_a_great_many_partitions_share_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.spark.planning.OWN_TASKS", 3)
+    monkeypatch.setattr("quire.spark.reading.OWN_TASKS", 3)
     store = lane_store(*[range(1, 7)] * 4)
     assert counts(store, dealt(store, 1, 1, 2, 3)) == [6, 6, 6]
     assert counts(store, dealt(store, 1, 1, 2, 3, 4)) == [8, 8, 8]
@@ -283,7 +283,7 @@ def test_nothing_to_read_is_no_task() -> None:
 
 def test_large_lanes_are_divided_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     store = lane_store(range(1, 101))
-    monkeypatch.setattr("quire.spark.planning.TASK_BYTES", store.lane_state(1).bytes // 5 + 1)
+    monkeypatch.setattr("quire.spark.reading.TASK_BYTES", store.lane_state(1).bytes // 5 + 1)
     assert counts(store, dealt(store, 1, 1)) == [20] * 5
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from quire.errors import UnsupportedEnvironment
-from quire.spark import sessions
+from quire.spark import data_source
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def install(home: Path, says: str, code: int = 0) -> None:
 )
 def test_the_version_of_java_is_found(home: Path, says: str, version: int) -> None:
     install(home, says)
-    assert sessions._installed_java() == version
+    assert data_source._installed_java() == version
 
 
 def test_an_old_java_is_refused_with_what_to_do(home: Path) -> None:
@@ -37,21 +37,21 @@ def test_an_old_java_is_refused_with_what_to_do(home: Path) -> None:
     with pytest.raises(
         UnsupportedEnvironment, match="this is Java 11: install Java 17 or later, and set JAVA_HOME to its dir"
     ):
-        sessions.session()
+        data_source.session()
 
 
 @pytest.mark.parametrize(("says", "code"), [("no", 0), ("broken", 1)])
 def test_a_java_that_does_not_run_is_refused(home: Path, says: str, code: int) -> None:
     install(home, says, code)
     with pytest.raises(UnsupportedEnvironment, match=f"there is none in JAVA_HOME, which is {home}"):
-        sessions.session()
+        data_source.session()
 
 
 def test_no_java_at_all_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UnsupportedEnvironment, match="Java 17 or later, and there is none in the PATH"):
-        sessions.session()
+        data_source.session()
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.1.0"])
@@ -60,7 +60,7 @@ def test_an_old_spark_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(
         UnsupportedEnvironment, match=rf"this is Spark {version}, and the data source needs 4\.2 or later"
     ):
-        sessions.session()
+        data_source.session()
 
 
 def test_what_spark_starts_for_each_plan_does_not_load_pandas() -> None:

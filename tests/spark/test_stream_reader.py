@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from quire.clock import ManualClock, SystemClock
 from quire.errors import BrokerUnreachable, DataLost, InvalidArgument, StreamReplaced, UnknownDestination
 from quire.spark.options import Options, Use
-from quire.spark.stream_reader import GROUP, IDENTITIES, StreamReader
+from quire.spark.reading import GROUP, IDENTITIES, StreamReader
 from tests.postgresql_server import PostgresqlServer
 from tests.spark.running_broker import RunningBroker, running_broker
 

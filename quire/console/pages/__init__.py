@@ -3,13 +3,13 @@
 from collections.abc import Awaitable, Callable
 
 from quire.console.page import Page
-from quire.console.pages import connections, destinations, messages, overview, store, topology, users
+from quire.console.pages import broker, destinations, messages, users
 
 Build = Callable[[Page], Awaitable[None]]
 
 PAGES: dict[str, Build] = {
-    "/": overview.build,
-    "/topology": topology.build,
+    "/": broker.build_overview,
+    "/topology": broker.build_topology,
     "/queues": destinations.build_queues,
     "/queue": destinations.build_queue,
     "/topics": destinations.build_topics,
@@ -20,17 +20,17 @@ PAGES: dict[str, Build] = {
     "/durable": destinations.build_durable,
     "/groups": destinations.build_groups,
     "/group": destinations.build_group,
-    "/connections": connections.build,
-    "/consumers": connections.build_consumers,
-    "/schedule": connections.build_schedule,
-    "/transactions": connections.build_transactions,
+    "/connections": broker.build_connections,
+    "/consumers": broker.build_consumers,
+    "/schedule": broker.build_schedule,
+    "/transactions": broker.build_transactions,
     "/messages": messages.build,
     "/message": messages.build_message,
     "/send": messages.build_send,
     "/users": users.build_users,
     "/rules": users.build_rules,
     "/tokens": users.build_tokens,
-    "/policies": store.build_policies,
-    "/store": store.build,
-    "/log": store.build_log,
+    "/policies": broker.build_policies,
+    "/store": broker.build_store,
+    "/log": broker.build_log,
 }

@@ -6,10 +6,10 @@ from typing import Any
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.broker_api import path_of
 from quire.console.detail import Action, Detail, Dialog, FormDialog, Look, Part, action_menu, link_button
 from quire.console.elements import Field, Form, Tone, button
 from quire.console.page import Page
+from quire.console.session import path_of
 from quire.console.tables import Column, Entry, ServerTable, columns_of, state_column
 from quire.resources import (
     Consumer,

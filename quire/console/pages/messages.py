@@ -6,10 +6,10 @@ from typing import Any
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.broker_api import path_of
 from quire.console.detail import FormDialog, link_button
 from quire.console.elements import BodyView, Facts, Field, Form, Tone, block, button, confirm, notice, say
 from quire.console.page import Page
+from quire.console.session import path_of
 from quire.console.tables import SHOWS, Column, CursorTable, Entry, LocalTable, value_column
 from quire.resources import Unit
 

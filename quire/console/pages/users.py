@@ -6,10 +6,10 @@ from typing import Any
 from nicegui import ui
 
 from quire.console import shown
-from quire.console.broker_api import path_of
 from quire.console.detail import FormDialog
 from quire.console.elements import Field, Form, block, button, confirm, notice, say
 from quire.console.page import Page
+from quire.console.session import path_of
 from quire.console.tables import Column, Entry, LocalTable, Verb, columns_of
 from quire.resources import RuleStatus, TokenStatus, UserStatus
 

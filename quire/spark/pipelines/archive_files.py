@@ -23,8 +23,8 @@ from pyspark.sql.types import StringType
 
 from quire.clock import Clock, SystemClock
 from quire.errors import InvalidArgument
-from quire.spark.batch_reader import SAMPLE
 from quire.spark.pipelines.files import LARGE_ROWS, is_there, read_or_none, start_batches, time_text
+from quire.spark.reading import SAMPLE
 
 _HIDDEN = ("_", ".")  # how the names begin that readers of Parquet pass over
 

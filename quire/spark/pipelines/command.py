@@ -29,12 +29,12 @@ from quire.client.remote import remote_error
 from quire.clock import SystemClock
 from quire.destination import Destination, DestinationKind
 from quire.errors import ERRORS, InvalidArgument, QuireError, SparkEnded
+from quire.spark.data_source import register, session
 from quire.spark.online import Broker, Source
 from quire.spark.options import Options, Use
 from quire.spark.pipelines.archive_files import COMPACTED
 from quire.spark.pipelines.files import is_there, read_or_none, time_text
 from quire.spark.pipelines.ledger import unpack
-from quire.spark.sessions import register, session
 from quire.units import parse_duration, parse_size
 
 DEFAULT_URL = "http://127.0.0.1:8161"

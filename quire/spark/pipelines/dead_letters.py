@@ -17,7 +17,6 @@ from rich.console import Console
 from quire.clock import SystemClock
 from quire.destination import DestinationKind, split_prefix, written
 from quire.settings import Policy
-from quire.spark.batch_reader import CAUSE, ORIGIN, read_schema
 from quire.spark.options import Headers
 from quire.spark.pipelines.command import (
     PipelineCommand,
@@ -33,6 +32,7 @@ from quire.spark.pipelines.command import (
 )
 from quire.spark.pipelines.files import Table, plain_rows, print_table, time_text
 from quire.spark.pipelines.replay_plan import headers_of, origin
+from quire.spark.reading import CAUSE, ORIGIN, read_schema
 from quire.units import format_size
 
 AGES: Final = (

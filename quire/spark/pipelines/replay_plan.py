@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from quire.errors import InvalidArgument
-from quire.spark.batch_reader import CAUSE, ORIGIN
 from quire.spark.pipelines.files import LARGE_ROWS, read_or_none
+from quire.spark.reading import CAUSE, ORIGIN
 
 SCHEMA = "destination string, partition int, value binary, key string, priority int, headers map<string,string>"
 """The columns of what is sent."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from click.testing import Result
 
-from quire.cli import stream
+from quire.cli import nouns
 from quire.clock import ManualClock
 from tests.unit.cli.conftest import FakeBroker
 
@@ -85,7 +85,7 @@ def test_range_is_read_page_by_page_to_the_end_it_had(broker: FakeBroker, run: R
     result = run("stream", "read", "s", "--partition", "0", "--from", "4", "--output", "ndjson", "--limit", "0")
     assert [json.loads(line)["offset"] for line in result.output.splitlines()] == [4, 5, 6, 7]
     assert [call[2] for call in broker.calls] == [
-        {"from": "4", "limit": str(stream.READ_PAGE)}, {"from": "6", "until": "8", "limit": str(stream.READ_PAGE)}
+        {"from": "4", "limit": str(nouns.READ_PAGE)}, {"from": "6", "until": "8", "limit": str(nouns.READ_PAGE)}
     ]  # fmt: skip
 
 
@@ -148,7 +148,7 @@ def test_messages_are_found_with_their_states(broker: FakeBroker, run: Run) -> N
 def test_times_may_be_written_in_several_ways(
     broker: FakeBroker, run: Run, monkeypatch: pytest.MonkeyPatch, text: str, time: str
 ) -> None:
-    monkeypatch.setattr(stream, "SystemClock", lambda: ManualClock(2_000_000_000_000))
+    monkeypatch.setattr(nouns, "SystemClock", lambda: ManualClock(2_000_000_000_000))
     broker.answer("GET", "/streams/s/find", {"messages": [], "whole": True, "damaged": []})
     result = run("stream", "find", "s", "--since", text, "--until", text)
     assert (result.exit_code, result.stderr) == (3, "no message of s is so\n")

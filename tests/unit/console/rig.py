@@ -15,9 +15,8 @@ from nicegui.testing.user_interaction import UserInteraction
 from starlette.types import ASGIApp
 
 from quire.clock import ManualClock
-from quire.console.broker_api import BrokerApi
 from quire.console.console import Console
-from quire.console.session import IDLE_LIMIT
+from quire.console.session import IDLE_LIMIT, BrokerApi
 from tests.unit.console.fake_broker import FakeBroker
 
 BROKER = "http://broker:8161"

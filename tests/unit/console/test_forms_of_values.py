@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.console.broker_api import path_of
 from quire.console.elements import hexadecimal
 from quire.console.page import Preferences, read_preferences
 from quire.console.plot import sankey
+from quire.console.session import path_of
 from tests.unit.console.shapes import HOSTILE
 
 

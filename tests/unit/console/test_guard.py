@@ -11,9 +11,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from quire.clock import ManualClock
-from quire.console.broker_api import BrokerApi
 from quire.console.guard import Guard
-from quire.console.session import Access, Sessions
+from quire.console.session import Access, BrokerApi, Sessions
 from quire.security.accounts import OF_THE_CONSOLE
 from quire.settings import is_loopback
 from tests.unit.console.fake_broker import FakeBroker, error

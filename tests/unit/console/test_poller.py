@@ -5,8 +5,7 @@ from typing import Any
 
 import httpx
 
-from quire.console.broker_api import BrokerApi
-from quire.console.session import Caller, Pollers
+from quire.console.session import BrokerApi, Caller, Pollers
 from quire.errors import BrokerUnreachable, QuireError
 from tests.unit.console.fake_broker import FakeBroker
 
