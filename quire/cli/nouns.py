@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from quire import resources
 from quire.cli.api import (
     ANSWER_LIMIT,
     PAGE,
@@ -28,30 +29,6 @@ from quire.cli.resource import CONSUMERS, DURATION, HELD, YES, Param, Resource, 
 from quire.clock import SystemClock
 from quire.destination import DestinationKind, written
 from quire.errors import InvalidArgument, UnknownMessage
-from quire.resources import (
-    ConsumerGroupStatus,
-    DurableStatus,
-    GroupMemberInfo,
-    GroupPartitionStatus,
-    GroupStatus,
-    PartitionAssignment,
-    PartitionLag,
-    PartitionOffsets,
-    PartitionStatus,
-    Prepared,
-    ProducerStatus,
-    QueueStatus,
-    RuleStatus,
-    Scheduled,
-    StreamGroup,
-    StreamMessage,
-    StreamPin,
-    StreamStatus,
-    TokenStatus,
-    TopicStatus,
-    TopicSubscriptionStatus,
-    UserStatus,
-)
 from quire.units import parse_duration, parse_number
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(?:/([smh]))?")
@@ -60,7 +37,7 @@ _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600}
 queue = Resource(
     "queue", "List, create, delete, browse, purge, move queues and their messages.", "queues", "name", place=queue_path
 )
-queue.ls("List the queues with their counts.", columns_of(QueueStatus), paged=True)
+queue.ls("List the queues with their counts.", columns_of(resources.QueueStatus), paged=True)
 queue.show(
     "Show the details of a queue: counts, consumers, held producers, why it is blocked.",
     {"subscriptions": ("Consumers", CONSUMERS), "producers_held": ("Producers held", HELD)},
@@ -74,7 +51,11 @@ queue.browse("Browse the messages of a queue, oldest first, without consuming th
 queue.act("pause", "POST", "Pause the deliveries of a queue; producers may still send.", "paused {it}", "pause")
 queue.act("resume", "POST", "Resume the deliveries of a paused queue.", "resumed {it}", "resume")
 queue.rows(
-    "groups", "List the message groups of a queue and their owners.", columns_of(GroupStatus), "groups", paged=True
+    "groups",
+    "List the message groups of a queue and their owners.",
+    columns_of(resources.GroupStatus),
+    "groups",
+    paged=True,
 )
 queue.act(
     "group-close", "DELETE",
@@ -123,9 +104,9 @@ def redrive(api: Api, output: Output, name: str, choice: dict[str, Any], to: str
     output.done(f"sent {messages(result['moved'])} of {name} {f'to {to}' if to else 'back'}", result)
 
 
-SUBSCRIPTIONS = columns_of(TopicSubscriptionStatus)
+SUBSCRIPTIONS = columns_of(resources.TopicSubscriptionStatus)
 topic = Resource("topic", "List, create, delete topics; list their subscriptions.", "topics", "name", place=topic_path)
-topic.ls("List the topics with their counts.", columns_of(TopicStatus), paged=True)
+topic.ls("List the topics with their counts.", columns_of(resources.TopicStatus), paged=True)
 topic.show(
     "Show the details of a topic: counts, subscriptions, held producers.",
     {"subscriptions": ("Subscriptions", SUBSCRIPTIONS), "producers_held": ("Producers held", HELD)},
@@ -147,7 +128,7 @@ durable = Resource(
     "A client id and a subscription name identify a durable subscription.",
     "durables", "client", "name", title="{name} of {client}",
 )  # fmt: skip
-durable.ls("List the durable subscriptions with their counts.", columns_of(DurableStatus))
+durable.ls("List the durable subscriptions with their counts.", columns_of(resources.DurableStatus))
 durable.show("Show the details of a durable subscription.", {"consumers": ("Consumer", CONSUMERS)})
 durable.act(
     "delete", "DELETE", "Remove a durable subscription and its backlog.", "removed {it}",
@@ -180,7 +161,7 @@ def create(api: Api, output: Output, /, client: str, name: str, topic: str, **wa
 producer = Resource("producer", "List and forget producers that number their sends.", "producers", "id")
 producer.ls(
     "List the producers, the highest accepted number of each, and when it sent last.",
-    columns_of(ProducerStatus), paged=True,
+    columns_of(resources.ProducerStatus), paged=True,
 )  # fmt: skip
 producer.act(
     "forget", "DELETE", "Forget a producer: the broker then accepts its repeated messages as new.", "forgot {it}"
@@ -189,7 +170,10 @@ producer.act(
 
 schedule = Resource("schedule", "List and cancel scheduled messages.", "schedule", "id")
 schedule.ls(
-    "List the scheduled messages with the time of their next send.", columns_of(Scheduled), "messages", paged=True
+    "List the scheduled messages with the time of their next send.",
+    columns_of(resources.Scheduled),
+    "messages",
+    paged=True,
 )
 
 
@@ -217,7 +201,7 @@ xa = Resource(
     " the outcome when it does, and it may have decided otherwise for the other participants.",
     "xa", "xid",
 )  # fmt: skip
-xa.ls("List the prepared transactions, the oldest first.", columns_of(Prepared), "transactions")
+xa.ls("List the prepared transactions, the oldest first.", columns_of(resources.Prepared), "transactions")
 xa.act(
     "commit", "POST", "Commit a prepared transaction in place of its transaction manager.", "committed {it}", "commit",
     ask="Commit {it} in place of its transaction manager?",
@@ -235,7 +219,7 @@ xa.act(
 
 READ_PAGE = 500  # how many messages one call asks for
 
-PARTITIONS, MESSAGES = columns_of(PartitionStatus), columns_of(StreamMessage)
+PARTITIONS, MESSAGES = columns_of(resources.PartitionStatus), columns_of(resources.StreamMessage)
 
 stream = Resource(
     "stream",
@@ -243,13 +227,13 @@ stream = Resource(
     "A start position is earliest, latest, offset=N, timestamp=TIME (ISO 8601, or milliseconds since 1970) or ago=1h.",
     "streams", "name", place=stream_path,
 )  # fmt: skip
-stream.ls("List the streams with their counts.", columns_of(StreamStatus), paged=True)
+stream.ls("List the streams with their counts.", columns_of(resources.StreamStatus), paged=True)
 stream.show(
     "Show the details of a stream: counts, policy, partitions, groups, pins.",
     {
         "partitions": ("Partitions", PARTITIONS),
-        "groups": ("Consumer groups", columns_of(StreamGroup)),
-        "pins": ("Pins", columns_of(StreamPin)),
+        "groups": ("Consumer groups", columns_of(resources.StreamGroup)),
+        "pins": ("Pins", columns_of(resources.StreamPin)),
     },
 )
 stream.act(
@@ -284,7 +268,7 @@ def partitions(api: Api, output: Output, name: str, count: int | None) -> None:
 
 stream.rows(
     "partitions", "Show the first offset and the end of each partition, in one snapshot.",
-    columns_of(PartitionOffsets), "offsets", verb="offsets",
+    columns_of(resources.PartitionOffsets), "offsets", verb="offsets",
     query=[click.option("--start", metavar="POSITION", help="Also show the offset of this position.")],
 )  # fmt: skip
 
@@ -483,7 +467,7 @@ group = Resource(
 @broker_verb
 def ls(api: Api, output: Output, readers: bool) -> None:
     """List the consumer groups with their lag."""
-    shown = columns_of(ConsumerGroupStatus)
+    shown = columns_of(resources.ConsumerGroupStatus)
     if readers:
         output.rows(api.call("GET", path("groups"), limit=PAGE)["readers"], shown)
     else:
@@ -493,15 +477,15 @@ def ls(api: Api, output: Output, readers: bool) -> None:
 group.show(
     "Show the details of a consumer group: partitions, retries, members, counters, why it is blocked.",
     {
-        "partition_states": ("Partitions", columns_of(GroupPartitionStatus)),
-        "group_members": ("Members", columns_of(GroupMemberInfo)),
+        "partition_states": ("Partitions", columns_of(resources.GroupPartitionStatus)),
+        "group_members": ("Members", columns_of(resources.GroupMemberInfo)),
     },
 )
 group.rows(
     "members", "List the members of a consumer group with their partitions and messages in flight.",
-    columns_of(GroupMemberInfo), "members",
+    columns_of(resources.GroupMemberInfo), "members",
 )  # fmt: skip
-lags = {"partitions": ("Partitions", columns_of(PartitionLag))}
+lags = {"partitions": ("Partitions", columns_of(resources.PartitionLag))}
 group.show("Show the lag of a consumer group, by partition.", lags, "lag")
 
 _PARTITION = click.option("--partition", type=click.IntRange(0), help="Only this partition.")
@@ -590,7 +574,7 @@ def assign(
         raise click.BadParameter("write the numbers of partitions, as a=0,3", param_hint="--wants") from error
     drafts = [{"id": id, "room": room.get(id, ""), "partitions": numbers.get(id, [])} for id in members]
     result = api.call("POST", _path(stream, name, "assign"), {"members": drafts, "strategy": strategy})
-    output.details(result, {"partitions": ("Partitions", columns_of(PartitionAssignment))})
+    output.details(result, {"partitions": ("Partitions", columns_of(resources.PartitionAssignment))})
 
 
 def _by_member(texts: Sequence[str], members: Sequence[str], option: str) -> dict[str, str]:
@@ -604,7 +588,7 @@ def _by_member(texts: Sequence[str], members: Sequence[str], option: str) -> dic
 user = Resource(
     "user", "List, add, change, remove users.\n\nThose of the settings file are changed there.", "users", "name"
 )
-user.ls("List the users with their roles.", columns_of(UserStatus), whole=True)
+user.ls("List the users with their roles.", columns_of(resources.UserStatus), whole=True)
 
 _PASSWORD_FILE = click.option(
     "--new-password-file", metavar="FILE",
@@ -677,7 +661,7 @@ rule = Resource(
     " for one kind only. What no rule allows is refused, and a deny wins over every allow.",
     "rules", "id",
 )  # fmt: skip
-rule.ls("List the rules.", columns_of(RuleStatus), whole=True)
+rule.ls("List the rules.", columns_of(resources.RuleStatus), whole=True)
 
 
 def _body(subject: str, effect: str, actions: str, destination: str) -> dict[str, object]:
@@ -733,7 +717,7 @@ def check(api: Api, output: Output, user: str, action: str, destination: str, ro
 
 
 token = Resource("token", "List, create, revoke tokens.", "tokens", "id")
-token.ls("List your tokens; an administrator sees those of all users.", columns_of(TokenStatus), whole=True)
+token.ls("List your tokens; an administrator sees those of all users.", columns_of(resources.TokenStatus), whole=True)
 
 
 @token.command("create")

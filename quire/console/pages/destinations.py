@@ -5,29 +5,13 @@ from typing import Any
 
 from nicegui import ui
 
+from quire import resources
 from quire.console import shown
 from quire.console.detail import Action, Detail, Dialog, FormDialog, Look, Part, action_menu, link_button
 from quire.console.elements import Field, Form, Tone, button
 from quire.console.page import Page
 from quire.console.session import path_of
 from quire.console.tables import Column, Entry, ServerTable, columns_of, state_column
-from quire.resources import (
-    Consumer,
-    ConsumerGroupDetails,
-    ConsumerGroupStatus,
-    DurableStatus,
-    GroupMemberInfo,
-    GroupPartitionStatus,
-    GroupRetries,
-    PartitionStatus,
-    QueueStatus,
-    StreamDetails,
-    StreamGroup,
-    StreamPin,
-    StreamStatus,
-    TopicStatus,
-    TopicSubscriptionStatus,
-)
 
 # Queues, and what other destinations have too.
 
@@ -98,7 +82,7 @@ def _queue_state(queue: Entry) -> tuple[str, Tone]:
 
 async def build_queues(page: Page) -> None:
     columns = columns_of(
-        QueueStatus, {"name": lambda queue: page.link("/queue", name=queue["name"])}, state=_queue_state
+        resources.QueueStatus, {"name": lambda queue: page.link("/queue", name=queue["name"])}, state=_queue_state
     )
     await list_page(
         page, "Queues", "queues", columns, "queue", filters=FILTERS, search="Search queues",
@@ -111,7 +95,9 @@ HARMLESS = {"nothing-waits", "no-pull", "stand-by"}  # causes that are as they s
 
 def consumer_columns(page: Page) -> list[Column]:
     """The columns: who it is, how much it has, and why it gets nothing now."""
-    columns = columns_of(Consumer, {"connection": lambda one: page.link("/connections", search=one["connection"])})
+    columns = columns_of(
+        resources.Consumer, {"connection": lambda one: page.link("/connections", search=one["connection"])}
+    )
     return [*columns[:2], state_column(_consumer_state, "waits"), *columns[2:]]
 
 
@@ -152,7 +138,7 @@ def _after(page: Page, detail: Detail, action: Action) -> Any:
 
 def _queue_look(page: Page) -> Look:
     return Look(
-        QueueStatus,
+        resources.QueueStatus,
         of="queue",
         state=_queue_state,
         why=_queue_why,
@@ -215,7 +201,7 @@ class _PauseButton:
 
 async def build_topics(page: Page) -> None:
     links = {"name": lambda topic: page.link("/topic", name=topic["name"])}
-    columns = columns_of(TopicStatus, links, state=_topic_state)
+    columns = columns_of(resources.TopicStatus, links, state=_topic_state)
     await list_page(
         page, "Topics", "topics", columns, "topic", search="Search topics",
         filters={"nonempty": "With stored messages", "consumed": "With consumers"},
@@ -259,9 +245,9 @@ def _topic_look(page: Page) -> Look:
         "connection": Column("connection", "Connection", lambda one: shown.text(one["connection"] or "offline"),
                              is_text=True),
     }  # fmt: skip
-    columns = columns_of(TopicSubscriptionStatus, own=own)
+    columns = columns_of(resources.TopicSubscriptionStatus, own=own)
     return Look(
-        TopicStatus, of="topic", state=_topic_state,
+        resources.TopicStatus, of="topic", state=_topic_state,
         parts=[Part("Subscriptions", columns, lambda topic: topic["subscriptions"], "No subscription.")],
     )  # fmt: skip
 
@@ -271,7 +257,7 @@ async def build_durables(page: Page) -> None:
         "name": lambda durable: page.link("/durable", client=durable["client_id"], name=durable["name"]),
         "topic": lambda durable: page.link("/topic", name=durable["topic"]),
     }
-    columns = columns_of(DurableStatus, links, state=_durable_state)
+    columns = columns_of(resources.DurableStatus, links, state=_durable_state)
     await list_page(
         page, "Durable subscriptions", "durables", columns, search="Search subscriptions",
         filters={"attention": "Needs attention", "nonempty": "With a backlog", "offline": "Offline"},
@@ -310,7 +296,7 @@ def _durable_state(durable: Entry) -> tuple[str, Tone]:
 
 def _durable_look(page: Page) -> Look:
     return Look(
-        DurableStatus,
+        resources.DurableStatus,
         of="durable",
         state=_durable_state,
         parts=[Part("Consumer", consumer_columns(page), lambda durable: durable["consumers"], "Offline.")],
@@ -321,7 +307,7 @@ def _durable_look(page: Page) -> Look:
 
 
 async def build_streams(page: Page) -> None:
-    columns = columns_of(StreamStatus, {"name": lambda stream: page.link("/stream", name=stream["name"])})
+    columns = columns_of(resources.StreamStatus, {"name": lambda stream: page.link("/stream", name=stream["name"])})
     await list_page(
         page, "Streams", "streams", columns, "stream", search="Search streams",
         filters={"nonempty": "With messages", "grouped": "With groups"}, empty="No stream.",
@@ -361,13 +347,15 @@ def _partition_columns(page: Page, name: str, *, can_read: bool) -> list[Column]
     def messages(part: Entry) -> str:
         return page.link("/messages", kind="stream", name=name, of=part["partition"])
 
-    return columns_of(PartitionStatus, {"partition": messages} if can_read else {})
+    return columns_of(resources.PartitionStatus, {"partition": messages} if can_read else {})
 
 
 def _stream_look(page: Page, name: str, *, can_read: bool) -> Look:
-    groups = columns_of(StreamGroup, {"name": lambda group: page.link("/group", stream=name, name=group["name"])})
+    groups = columns_of(
+        resources.StreamGroup, {"name": lambda group: page.link("/group", stream=name, name=group["name"])}
+    )
     return Look(
-        StreamDetails, of="stream", state=_stream_state,
+        resources.StreamDetails, of="stream", state=_stream_state,
         tiles={
             "Partitions": lambda stream: shown.number(len(stream["partitions"])),
             "Groups": lambda stream: shown.number(len(stream["groups"])),
@@ -375,7 +363,7 @@ def _stream_look(page: Page, name: str, *, can_read: bool) -> Look:
         parts=[
             Part("Partitions", _partition_columns(page, name, can_read=can_read), lambda stream: stream["partitions"]),
             Part("Consumer groups", groups, lambda stream: stream["groups"], "No group."),
-            Part("Pins", columns_of(StreamPin), lambda stream: stream["pins"], "No pin."),
+            Part("Pins", columns_of(resources.StreamPin), lambda stream: stream["pins"], "No pin."),
         ],
     )  # fmt: skip
 
@@ -428,7 +416,7 @@ async def build_groups(page: Page) -> None:
         "stream": lambda group: page.link("/stream", name=group["stream"]),
         "name": lambda group: page.link("/group", stream=group["stream"], name=group["name"]),
     }
-    columns = columns_of(ConsumerGroupStatus, links, state=_group_state)
+    columns = columns_of(resources.ConsumerGroupStatus, links, state=_group_state)
     await list_page(
         page, "Consumer groups", "groups", columns, search="Search groups",
         filters={"attention": "Needs attention", "lagging": "Lagging", "memberless": "Without members"},
@@ -479,13 +467,13 @@ def _group_state(group: Entry) -> tuple[str, Tone]:
 def _group_look() -> Look:
     connection = Column("connection", "Connection", lambda one: shown.text(one["connection"] or "awaited"),
                         is_text=True, tone=lambda one: "" if one["connected"] else "warn")  # fmt: skip
-    members = columns_of(GroupMemberInfo, own={"connection": connection})
+    members = columns_of(resources.GroupMemberInfo, own={"connection": connection})
     return Look(
-        ConsumerGroupDetails, of="group", state=_group_state,
+        resources.ConsumerGroupDetails, of="group", state=_group_state,
         parts=[
-            Part("Partitions", columns_of(GroupPartitionStatus), lambda group: group["partition_states"]),
+            Part("Partitions", columns_of(resources.GroupPartitionStatus), lambda group: group["partition_states"]),
             Part("Members", members, lambda group: group["group_members"], "No member."),
-            Part("Retries", columns_of(GroupRetries),
+            Part("Retries", columns_of(resources.GroupRetries),
                  lambda group: [group["retry_lane"]] if group["retry_lane"] else [], "Failed messages wait in place."),
         ],
     )  # fmt: skip

@@ -5,27 +5,13 @@ from pyspark.sql import SparkSession
 
 from quire.destination import written
 from quire.errors import InvalidArgument
+from quire.spark.pipelines import command
 from quire.spark.pipelines.archive_files import Archive, Layout
-from quire.spark.pipelines.command import (
-    LEDGER,
-    PipelineCommand,
-    Place,
-    duration,
-    live,
-    output_option,
-    place_options,
-    print_json,
-    run_alone,
-    size,
-    spark_options,
-    start_session,
-    wait_for,
-)
 
 
-@click.command(cls=PipelineCommand)
+@click.command(cls=command.PipelineCommand)
 @click.argument("directory", metavar="DIR")
-@place_options
+@command.place_options
 @click.option(
     "--destination", "names", metavar="NAME", multiple=True, help="A destination to archive. May be repeated."
 )
@@ -33,7 +19,7 @@ from quire.spark.pipelines.command import (
 @click.option(
     "--follow",
     metavar="TIME",
-    callback=duration,
+    callback=command.duration,
     help="Archive new messages at this interval, until Ctrl-C. Streams only.",
 )
 @click.option(
@@ -44,13 +30,18 @@ from quire.spark.pipelines.command import (
     help="The columns of the directories: destination, day, hour, partition, ..., or headers.NAME.",
 )
 @click.option(
-    "--file-size", metavar="SIZE", callback=size, default="128m", show_default=True, help="The target size of a file."
+    "--file-size",
+    metavar="SIZE",
+    callback=command.size,
+    default="128m",
+    show_default=True,
+    help="The target size of a file.",
 )
 @click.option("--compact", is_flag=True, help="Merge the small files of days that are over.")
-@spark_options
-@output_option
+@command.spark_options
+@command.output_option
 def archive(
-    directory: str, place: Place, names: tuple[str, ...], ledger: bool, follow: float | None, partition_by: str,
+    directory: str, place: command.Place, names: tuple[str, ...], ledger: bool, follow: float | None, partition_by: str,
     file_size: int, compact: bool, cores: int, memory: str, output: str,
 ) -> None:  # fmt: skip
     """Copy messages to Parquet files in DIR, by destination and day or by other columns.
@@ -71,15 +62,15 @@ def archive(
     is_stream = place.can_stream and not any(name.startswith(("queue:", "topic:")) for name in subscribe)
     if follow is not None and not (is_stream and is_reading):
         raise click.UsageError("--follow is for streams of a broker")
-    spark = start_session("archive", cores, memory)
+    spark = command.start_session("archive", cores, memory)
     archive = Archive(spark, directory, layout, is_daily=compact and follow is not None)
     if is_reading:
         run(spark, archive, place, ",".join(subscribe), follow, is_stream=is_stream)
     if compact:
-        with live(spark, "compacting"):
+        with command.live(spark, "compacting"):
             archive.compact()
     if output == "json":
-        print_json({"rows": archive.written, "compacted_files": archive.merged, "directory": directory})
+        command.print_json({"rows": archive.written, "compacted_files": archive.merged, "directory": directory})
     else:
         click.echo(f"archived {archive.written} messages to {directory}")
         if compact:
@@ -87,25 +78,31 @@ def archive(
 
 
 def run(
-    spark: SparkSession, archive: Archive, place: Place, subscribe: str, follow: float | None, *, is_stream: bool
+    spark: SparkSession,
+    archive: Archive,
+    place: command.Place,
+    subscribe: str,
+    follow: float | None,
+    *,
+    is_stream: bool,
 ) -> None:
-    options = {} if subscribe == LEDGER else {"includeHeaders": "true"}
-    with live(spark, "archiving"):
+    options = {} if subscribe == command.LEDGER else {"includeHeaders": "true"}
+    with command.live(spark, "archiving"):
         if is_stream:
-            wait_for(archive.start(place.read_stream(spark, subscribe, **options), follow))
+            command.wait_for(archive.start(place.read_stream(spark, subscribe, **options), follow))
         else:
             archive.add(place.read(spark, subscribe, **options))
 
 
-def _destinations(names: tuple[str, ...], ledger: bool, place: Place) -> list[str]:
+def _destinations(names: tuple[str, ...], ledger: bool, place: command.Place) -> list[str]:
     if place.parquet:
         if names or ledger:
             raise click.UsageError("--parquet is archived as a whole: leave out --destination and --ledger")
         return []
     if ledger == bool(names):
         raise InvalidArgument("give --destination NAME or --ledger", option="--destination")
-    return [str(written(name)) for name in (names or (LEDGER,))]
+    return [str(written(name)) for name in (names or (command.LEDGER,))]
 
 
 if __name__ == "__main__":
-    run_alone(archive)
+    command.run_alone(archive)

@@ -25,23 +25,7 @@ from rich.text import Text
 from quire.clock import SystemClock
 from quire.destination import written
 from quire.errors import InvalidArgument
-from quire.spark.pipelines import ledger
-from quire.spark.pipelines.command import (
-    LEDGER,
-    PipelineCommand,
-    Place,
-    duration,
-    live,
-    output_option,
-    pairs,
-    place_options,
-    report_option,
-    run_alone,
-    show,
-    spark_options,
-    start_session,
-    wait_for,
-)
+from quire.spark.pipelines import command, ledger
 from quire.spark.pipelines.files import Table, plain_rows, print_table, read_or_none, start_batches, time_text
 from quire.spark.pipelines.histories import (
     COUNTS,
@@ -609,8 +593,8 @@ EXIT_CODES = {Verdict.OK: 0, Verdict.NOT_OK: 1, Verdict.NO_FAULT: 6}
 """The exit codes; the others of ``quire`` mean what they mean everywhere."""
 
 
-@click.command(cls=PipelineCommand)
-@place_options
+@click.command(cls=command.PipelineCommand)
+@command.place_options
 @click.option(
     "--destination",
     "names",
@@ -618,7 +602,7 @@ EXIT_CODES = {Verdict.OK: 0, Verdict.NOT_OK: 1, Verdict.NO_FAULT: 6}
     multiple=True,
     help="Audit this destination only. May be repeated. By default all of the ledger.",
 )
-@click.option("--window", callback=duration, default="1m", show_default=True, help="The length of a window.")
+@click.option("--window", callback=command.duration, default="1m", show_default=True, help="The length of a window.")
 @click.option(
     "--depth", "depths", metavar="NAME=N", multiple=True, help="The number of messages in a destination at the end."
 )
@@ -632,20 +616,27 @@ EXIT_CODES = {Verdict.OK: 0, Verdict.NOT_OK: 1, Verdict.NO_FAULT: 6}
 @click.option("--subscriber", metavar="NAME", help="Also audit topics and streams, for this subscription or group.")
 @click.option("--work", metavar="DIR", help="Keep the progress in DIR, so that the next run reads only new events.")
 @click.option(
-    "--follow", metavar="TIME", callback=duration, help="With --work: read new events at this interval, until Ctrl-C."
+    "--follow",
+    metavar="TIME",
+    callback=command.duration,
+    help="With --work: read new events at this interval, until Ctrl-C.",
 )
 @click.option(
-    "--delay", callback=duration, default="10s", show_default=True, help="With --work: how late events may arrive."
+    "--delay",
+    callback=command.duration,
+    default="10s",
+    show_default=True,
+    help="With --work: how late events may arrive.",
 )
 @click.option(
     "--alert-to", metavar="NAME", help="With --work and --url: send a message for each new fault to this destination."
 )
-@report_option
-@spark_options
-@output_option
+@command.report_option
+@command.spark_options
+@command.output_option
 @click.pass_context
 def audit(
-    context: click.Context, place: Place, names: tuple[str, ...], window: float, depths: tuple[str, ...],
+    context: click.Context, place: command.Place, names: tuple[str, ...], window: float, depths: tuple[str, ...],
     drained: bool, browse: tuple[str, ...], any_order: bool, subscriber: str | None, work: str | None,
     follow: float | None, delay: float, alert_to: str | None, page: Path | None, cores: int, memory: str, output: str,
 ) -> None:  # fmt: skip
@@ -671,16 +662,18 @@ def audit(
         raise click.UsageError(f"--destination {many[0]} needs --subscriber, whose deliveries are audited")
     wanted = Expectations(_depths(depths), drained, any_order, subscriber, destinations)
     found = run(
-        start_session("audit", cores, memory), place, wanted, window=window, work=work, follow=follow, delay=delay,
-        browse=tuple(str(written(name)) for name in browse), alert_to=alert_to and str(written(alert_to)),
+        command.start_session("audit", cores, memory), place, wanted, window=window, work=work, follow=follow,
+        delay=delay, browse=tuple(str(written(name)) for name in browse),
+        alert_to=alert_to and str(written(alert_to)),
     )  # fmt: skip
-    show(found, output, print_report, place, page, audit_page, verdict=found.verdict)
+    command.show(found, output, print_report, place, page, audit_page, verdict=found.verdict)
     context.exit(EXIT_CODES[found.verdict])
 
 
 def run(
-    spark: SparkSession, place: Place, wanted: Expectations, *, window: float = 60.0, browse: tuple[str, ...] = (),
-    work: str | None = None, follow: float | None = None, delay: float = 10.0, alert_to: str | None = None,
+    spark: SparkSession, place: command.Place, wanted: Expectations, *, window: float = 60.0,
+    browse: tuple[str, ...] = (), work: str | None = None, follow: float | None = None, delay: float = 10.0,
+    alert_to: str | None = None,
 ) -> AuditReport:  # fmt: skip
     """Audit a ledger; durations are in seconds.
 
@@ -694,18 +687,18 @@ def run(
     if work:
         target = {} if alert_to is None else place.target() | {"destination": alert_to}
         alerts = Alerts(work, target, any_order=wanted.any_order) if target else None
-        read = events(place.read_stream(spark, LEDGER), *judged_for)
-        with live(spark, "reading the ledger"):
-            wait_for(start_audit(read, work, delay=delay, every=follow, alerts=alerts))
+        read = events(place.read_stream(spark, command.LEDGER), *judged_for)
+        with command.live(spark, "reading the ledger"):
+            command.wait_for(start_audit(read, work, delay=delay, every=follow, alerts=alerts))
         messages, seen = taken_in(spark, work)
     else:
-        rows = place.read(spark, LEDGER, minPartitions=str(spark.sparkContext.defaultParallelism))
+        rows = place.read(spark, command.LEDGER, minPartitions=str(spark.sparkContext.defaultParallelism))
         messages = histories(events(rows, *judged_for))
-    with live(spark, "auditing"):
+    with command.live(spark, "auditing"):
         return report(messages, window=window, remaining=remaining, wanted=wanted, seen=seen, delay=delay)
 
 
-def _remaining(spark: SparkSession, place: Place, names: tuple[str, ...]) -> Remaining | None:
+def _remaining(spark: SparkSession, place: command.Place, names: tuple[str, ...]) -> Remaining | None:
     if not names:
         return None
     taken = SystemClock().now_ms()
@@ -715,7 +708,7 @@ def _remaining(spark: SparkSession, place: Place, names: tuple[str, ...]) -> Rem
 
 def _depths(texts: tuple[str, ...]) -> dict[str, int]:
     depths = {}
-    for name, number in pairs(texts, "--depth").items():
+    for name, number in command.pairs(texts, "--depth").items():
         if not number.isdecimal():
             raise InvalidArgument(f"--depth {name}={number} is not a number of messages", option="--depth")
         depths[str(written(name))] = int(number)
@@ -723,4 +716,4 @@ def _depths(texts: tuple[str, ...]) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    run_alone(audit)
+    command.run_alone(audit)

@@ -18,18 +18,7 @@ from quire.clock import SystemClock
 from quire.destination import DestinationKind, split_prefix, written
 from quire.settings import Policy
 from quire.spark.options import Headers
-from quire.spark.pipelines.command import (
-    PipelineCommand,
-    Place,
-    live,
-    output_option,
-    place_options,
-    report_option,
-    run_alone,
-    show,
-    spark_options,
-    start_session,
-)
+from quire.spark.pipelines import command
 from quire.spark.pipelines.files import Table, plain_rows, print_table, time_text
 from quire.spark.pipelines.replay_plan import headers_of, origin
 from quire.spark.reading import CAUSE, ORIGIN, read_schema
@@ -191,7 +180,7 @@ def _beginning(row: Row) -> str:
 GROUP_PREFIX = "%DLQ%"  # how the dead letter queue of a consumer group begins; the group's name follows
 
 
-def letter_destinations(place: Place) -> list[str]:
+def letter_destinations(place: command.Place) -> list[str]:
     """The destinations with dead letters, by the policies of the broker.
 
     A store does not have the policies; then these are the destinations with the names that the defaults give.
@@ -244,8 +233,8 @@ def letters_page(report: LettersReport, subtitle: str) -> str:
     )
 
 
-@click.command("dead-letters", cls=PipelineCommand)
-@place_options
+@click.command("dead-letters", cls=command.PipelineCommand)
+@command.place_options
 @click.option(
     "--destination",
     "names",
@@ -256,11 +245,11 @@ def letters_page(report: LettersReport, subtitle: str) -> str:
 @click.option(
     "--samples", type=click.IntRange(0), default=3, show_default=True, help="The number of samples of each cause."
 )
-@report_option
-@spark_options
-@output_option
+@command.report_option
+@command.spark_options
+@command.output_option
 def dead_letters(
-    place: Place, names: tuple[str, ...], samples: int, page: Path | None, cores: int, memory: str, output: str
+    place: command.Place, names: tuple[str, ...], samples: int, page: Path | None, cores: int, memory: str, output: str
 ) -> None:
     """Analyse dead letters: causes, origins, ages, samples.
 
@@ -269,19 +258,19 @@ def dead_letters(
     """
     if names and place.parquet:
         raise click.UsageError("--parquet is read as a whole: leave out --destination")
-    spark = start_session("dead-letters", cores, memory)
+    spark = command.start_session("dead-letters", cores, memory)
     now = SystemClock().now_ms()
     messages = _messages(spark, place, [str(written(name)) for name in names])
-    with live(spark, "analysing dead letters"):
+    with command.live(spark, "analysing dead letters"):
         found = report(letters(messages, now), samples)
-    show(found, output, print_report, place, page, letters_page)
+    command.show(found, output, print_report, place, page, letters_page)
 
 
-def _messages(spark: SparkSession, place: Place, names: list[str]) -> DataFrame:
+def _messages(spark: SparkSession, place: command.Place, names: list[str]) -> DataFrame:
     if not place.parquet and not names and not (names := letter_destinations(place)):
         return spark.createDataFrame([], read_schema(Headers.MAP))
     return place.read(spark, ",".join(names), includeHeaders="true")
 
 
 if __name__ == "__main__":
-    run_alone(dead_letters)
+    command.run_alone(dead_letters)

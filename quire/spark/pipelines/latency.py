@@ -14,20 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from rich.console import Console
 
-from quire.spark.pipelines.command import (
-    LEDGER,
-    PipelineCommand,
-    Place,
-    duration,
-    live,
-    output_option,
-    place_options,
-    report_option,
-    run_alone,
-    show,
-    spark_options,
-    start_session,
-)
+from quire.spark.pipelines import command
 from quire.spark.pipelines.files import Table, plain_rows, print_table, time_text
 from quire.spark.pipelines.histories import histories, moment
 from quire.spark.pipelines.ledger import events
@@ -199,26 +186,26 @@ def _of_consumers(report: LatencyReport, names: Sequence[tuple[str, str]], laten
     return found
 
 
-@click.command(cls=PipelineCommand)
-@place_options
-@click.option("--window", callback=duration, default="1m", show_default=True, help="The length of a window.")
+@click.command(cls=command.PipelineCommand)
+@command.place_options
+@click.option("--window", callback=command.duration, default="1m", show_default=True, help="The length of a window.")
 @click.option("--subscriber", metavar="NAME", help="Also measure topics and streams, for this subscription or group.")
-@report_option
-@spark_options
-@output_option
+@command.report_option
+@command.spark_options
+@command.output_option
 def latency(
-    place: Place, window: float, subscriber: str | None, page: Path | None, cores: int, memory: str, output: str
+    place: command.Place, window: float, subscriber: str | None, page: Path | None, cores: int, memory: str, output: str
 ) -> None:
     """Measure latencies by a delivery ledger.
 
     Prints the percentiles p50, p95, p99 and the maximum from send to delivery, from delivery to acknowledgement, and of
     both, by destination, by consumer, and over time. A message belongs to the window in which it was sent.
     """
-    spark = start_session("latency", cores, memory)
-    with live(spark, "measuring"):
-        found = report(histories(events(place.read(spark, LEDGER), subscriber)), window=window)
-    show(found, output, print_report, place, page, latency_page)
+    spark = command.start_session("latency", cores, memory)
+    with command.live(spark, "measuring"):
+        found = report(histories(events(place.read(spark, command.LEDGER), subscriber)), window=window)
+    command.show(found, output, print_report, place, page, latency_page)
 
 
 if __name__ == "__main__":
-    run_alone(latency)
+    command.run_alone(latency)

@@ -8,26 +8,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from quire.destination import written
-from quire.spark.pipelines.command import (
-    DEFAULT_URL,
-    PipelineCommand,
-    Place,
-    live,
-    output_option,
-    place_options,
-    print_json,
-    run_alone,
-    spark_options,
-    start_session,
-)
+from quire.spark.pipelines import command
 from quire.spark.pipelines.replay_plan import Plan, batches, outgoing, settle, settled
 
 _LOOK = 1  # how often to look whether the last chunk is sent, in seconds
 
 
-@click.command(cls=PipelineCommand)
+@click.command(cls=command.PipelineCommand)
 @click.argument("work", metavar="DIR")
-@place_options
+@command.place_options
 @click.option(
     "--destination",
     "names",
@@ -44,12 +33,14 @@ _LOOK = 1  # how often to look whether the last chunk is sent, in seconds
 @click.option(
     "--rate", type=click.IntRange(1), default=1000, show_default=True, help="The maximum number of messages per second."
 )
-@click.option("--broker", metavar="URL", help=f"The broker to send to.  [env: QUIRE_URL; default: {DEFAULT_URL}]")
-@spark_options
-@output_option
+@click.option(
+    "--broker", metavar="URL", help=f"The broker to send to.  [env: QUIRE_URL; default: {command.DEFAULT_URL}]"
+)
+@command.spark_options
+@command.output_option
 def replay(
-    work: str, place: Place, names: tuple[str, ...], where: str | None, to: str | None, rate: int, broker: str | None,
-    cores: int, memory: str, output: str,
+    work: str, place: command.Place, names: tuple[str, ...], where: str | None, to: str | None, rate: int,
+    broker: str | None, cores: int, memory: str, output: str,
 ) -> None:  # fmt: skip
     """Replay messages, each exactly once.
 
@@ -61,22 +52,22 @@ def replay(
     """
     if bool(names) == bool(place.parquet):
         raise click.UsageError("give --destination with --url or --store, or give --parquet")
-    spark = start_session("replay", cores, memory)
+    spark = command.start_session("replay", cores, memory)
     target = None if to is None else str(written(to))
     subscribe = ",".join([str(written(name)) for name in names])
     # Workers read there too, and they run elsewhere.
     work = work if "://" in work else os.path.abspath(work)
     plan = _plan(spark, place, subscribe, where, target, rate, work)
-    address = broker or os.environ.get("QUIRE_URL") or DEFAULT_URL
+    address = broker or os.environ.get("QUIRE_URL") or command.DEFAULT_URL
     send(spark, plan, work, {"broker.url": address, **place.login})
     if output == "json":
-        print_json(plan._asdict())
+        command.print_json(plan._asdict())
     else:
         click.echo(f"sent {plan.messages} messages to {address}")
 
 
 def send(spark: SparkSession, plan: Plan, work: str, broker: dict[str, str]) -> None:
-    with live(spark, f"sending {plan.messages} messages"):
+    with command.live(spark, f"sending {plan.messages} messages"):
         wait_for_last(start(batches(spark, work), plan, work, "quire", broker), plan)
 
 
@@ -97,7 +88,7 @@ def wait_for_last(query: StreamingQuery, plan: Plan) -> None:
 
 
 def _plan(
-    spark: SparkSession, place: Place, names: str, where: str | None, to: str | None, rate: int, work: str
+    spark: SparkSession, place: command.Place, names: str, where: str | None, to: str | None, rate: int, work: str
 ) -> Plan:
     if found := settled(spark, work):
         click.echo(f"continuing the replay in {work}; its messages were copied when it began", err=True)
@@ -105,9 +96,9 @@ def _plan(
     messages = place.read(spark, names, includeHeaders="true")
     if where is not None:
         messages = messages.where(where)
-    with live(spark, "copying the messages"):
+    with command.live(spark, "copying the messages"):
         return settle(spark, outgoing(messages, to), work, uuid.uuid4().hex, rate)
 
 
 if __name__ == "__main__":
-    run_alone(replay)
+    command.run_alone(replay)
