@@ -49,21 +49,14 @@ def doctor(context: click.Context, file: Path | None, flags: dict[str, object]) 
         findings = Examination(load(file, os.environ, flags), file=file).findings()
     except QuireError as error:
         findings = iter([Finding("settings", "problem", str(error), error.entry.advice)])
-    worst = "ok"
-
-    def told() -> "list[Finding]":
-        nonlocal worst
-        with private_files():  # a look at a store writes to its lock file
-            found = list(findings)
-        worst = max((finding.state for finding in found), key=list(SIGNS).index, default="ok")
-        return found
-
+    with private_files():  # a look at a store writes to its lock file
+        found = list(findings)
     output.texts(
-        (finding._asdict() for finding in told()),
+        (finding._asdict() for finding in found),
         ["check", "state", "text", "advice"],
         lambda row: _line(row["check"], row["state"], row["text"], row["advice"]),
     )
-    context.exit(1 if worst == "problem" else 0)
+    context.exit(1 if any([finding.state == "problem" for finding in found]) else 0)
 
 
 def _line(check: str, state: str, text: str, advice: str) -> str:
@@ -88,11 +81,7 @@ class Finding(NamedTuple):
 
 
 class Examination:
-    """Examines the place of one broker.
-
-    Args:
-        file: the settings file; None for none.
-    """
+    """Examines the place of one broker."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None, file: Path | None = None) -> None:
         self._settings = settings

@@ -12,6 +12,7 @@ import click
 
 from quire import migrations
 from quire.cli.output import Output, columns, confirm, messages, on_terminal, output_option
+from quire.cli.resource import YES
 from quire.errors import StoreError, UnknownDestination
 from quire.settings import KEYS, load, store_url
 from quire.store.base import Store, newest_format
@@ -28,17 +29,11 @@ from quire.store.urls import shown, store_path, stores_of
 
 P = ParamSpec("P")
 
-LANE_COLUMNS = columns(
-    "destination", "lane", "count:Messages", "bytes", "head", "tail", "next_sequence", "dispatch_mark"
-)
-SHARD_LANE_COLUMNS = columns(
-    "destination", "shard", "lane", "count:Messages", "bytes", "head", "tail", "next_sequence", "dispatch_mark"
-)
+LANE = ("lane", "count:Messages", "bytes", "head", "tail", "next_sequence", "dispatch_mark")
+LANE_COLUMNS, SHARD_LANE_COLUMNS = columns("destination", *LANE), columns("destination", "shard", *LANE)
 INFO_COLUMNS = columns("shard", "url:Store", "format", "size", "lock_owner", "destinations", "messages", "bytes")
 SUMMED = ("size", "disk_bytes", "destinations", "lanes", "messages", "bytes")
 LINK_COLUMNS = columns("previous", "sequence", "next", "size", "checksum")
-
-
 SHARD = "The shard that is meant, of a broker with shards."
 
 
@@ -312,7 +307,7 @@ def backup(urls: list[str], output: Output, target: Path) -> None:
 @store.command()
 @click.argument("source", type=click.Path(path_type=Path, exists=True))
 @click.option("--force", is_flag=True, help="Replace an existing store.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@YES
 @store_verb
 def restore(url: str, output: Output, source: Path, force: bool, yes: bool) -> None:
     """Restore a store from a backup."""
