@@ -15,7 +15,6 @@ import matplotlib
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
@@ -58,7 +57,9 @@ def line_chart(series: Mapping[str, Mapping[int, int]], step: int) -> Chart:
 
 
 def _lines(series: Mapping[str, Mapping[int, int]], step: int, size: Size) -> str:
-    figure, axes = _empty(size)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
     for place, (name, points) in enumerate(series.items(), 1):
         times, values = _with_gaps(points, step)
         width = _THINNEST + _THINNER * (len(series) - place)
@@ -98,13 +99,6 @@ def _room(size: Size) -> float:
     return size.width * _EMS - 2
 
 
-def _empty(size: Size) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(size.width, size.height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure, axes
-
-
 def _url(figure: Figure) -> str:
     image = BytesIO()
     with warnings.catch_warnings():
@@ -127,12 +121,8 @@ def over_time(series: Mapping[str, Mapping[int, int]], window: float) -> Drawn:
 
 def _breakable(text: object) -> Markup:
     """A text that is broken into lines behind separators, so that names stay readable."""
-    return Markup("<wbr>").join([escape(part) for part in _parts(str(text))])
-
-
-def _parts(text: str) -> list[str]:
-    pieces = _SEPARATORS.split(text)
-    return ["".join(pieces[n : n + 2]) for n in range(0, len(pieces), 2)]
+    pieces = _SEPARATORS.split(str(text))
+    return Markup("<wbr>").join([escape("".join(pieces[n : n + 2])) for n in range(0, len(pieces), 2)])
 
 
 def rendered(template: str, **values: object) -> str:

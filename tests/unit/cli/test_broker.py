@@ -1,10 +1,9 @@
 """``quire broker``: starting with the right settings; asking a running one."""
 
 import json
-import sys
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,14 +16,13 @@ from tests.unit.cli.conftest import FakeBroker
 Run = Callable[..., Result]
 
 
-class FakeService(ModuleType):
-    """Stands for ``quire.server.process``: remembers what it was to run."""
+@dataclass
+class FakeService:
+    """Stands for ``run`` of ``quire.server.process``: remembers what it was to run."""
 
-    def __init__(self) -> None:
-        super().__init__("quire.server.process")
-        self.started: list[tuple[Settings, bool]] = []
-        self.reload: Callable[[], Settings] = Settings
-        self.result: int | Exception = 0
+    started: list[tuple[Settings, bool]] = field(default_factory=list)
+    reload: Callable[[], Settings] = Settings
+    result: int | Exception = 0
 
     def run(self, settings: Settings, *, standby: bool, http: object, reload: Callable[[], Settings]) -> int:
         self.started.append((settings, standby))
@@ -37,10 +35,7 @@ class FakeService(ModuleType):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> FakeService:
     fake = FakeService()
-    console = ModuleType("quire.http.http_api")
-    vars(console)["HttpApi"] = object
-    monkeypatch.setitem(sys.modules, "quire.server.process", fake)
-    monkeypatch.setitem(sys.modules, "quire.http.http_api", console)
+    monkeypatch.setattr("quire.server.process.run", fake.run)
     return fake
 
 
