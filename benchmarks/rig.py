@@ -1,22 +1,17 @@
 """A broker of its own for measurements, and the machine it runs on."""
 
-import json
 import os
 import platform
-import re
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, Self
+from typing import Self
 
 from quire import __version__
 from quire.cli.api import Api, path, queue_path
@@ -24,64 +19,41 @@ from quire.cli.perf.load import Target
 from quire.client.sync import connect
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable
-from quire.settings import broker_file, split_address
+from quire.settings import split_address
+from tests.acceptance.crash.broker_process import QUIRE, BrokerProcess
 
 START_LIMIT = 60.0
 """How long it may take to start or to stop, in seconds."""
 STORES = {"lmdb": "lmdb://%s/store", "sqlite": "sqlite:///%s/store.db"}
 """Stores in the broker's directory, by what ``store`` may be instead of a URL."""
 
-_LOOK_INTERVAL = 0.002
-_PROGRAM = "from quire.cli.main import main; main()"
-_RSS_ANON = re.compile(r"^RssAnon:\s+(\d+) kB$", re.MULTILINE)
 
-
-class OwnBroker:
+class OwnBroker(BrokerProcess):
     """A broker process. As a context manager it is started, and killed at the end."""
 
     target: Target  # its STOMP port
-    openwire: str  # its URL for Quire's client
     api: Api  # its HTTP API
 
     def __init__(self, directory: Path, flags: Mapping[str, str], environment: Mapping[str, str] | None = None) -> None:
-        self._log = directory / "broker.log"
-        self._facts = broker_file(str(directory / "data"))
-        addresses = dict.fromkeys(("stomp", "openwire", "http"), "127.0.0.1:0")
-        given = {"data": str(directory / "data"), **addresses, **flags}
-        if given.get("store") in STORES:
-            given["store"] = STORES[given["store"]] % directory
-        options = [part for name, value in given.items() for part in (f"--{name}", value)]
-        self.command = [sys.executable, "-c", _PROGRAM, "broker", "start", *options]  # how it is started
-        self._environment = {**os.environ, "QUIRE_CONSOLE__ENABLED": "false", **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def log(self) -> str:
-        return self._log.read_text("utf-8", "replace")
+        given = {"http": "127.0.0.1:0", **flags}
+        store = given.pop("store", "")
+        super().__init__(directory, STORES[store] % directory if store in STORES else store)
+        self._environment |= environment or {}
+        self.flags = [part for name, value in given.items() for part in (f"--{name}", value)]
 
     @property
     def pid(self) -> int:
-        assert self._process
-        return self._process.pid
+        return self.process.pid
 
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            process = self._process = subprocess.Popen(
-                self.command, env=self._environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-        deadline = SystemClock().monotonic() + START_LIMIT
-        while not (facts := self._read_facts(process.pid)):
-            if process.poll() is not None or SystemClock().monotonic() > deadline:
-                raise BrokerUnreachable(f"the broker did not start:\n{self.log[-2000:]}")
-            time.sleep(_LOOK_INTERVAL)
-        self.target = Target(*split_address(facts["stomp"]))
-        self.openwire = f"tcp://{facts['openwire']}"
+    def start(self, *flags: str) -> None:
+        """Start it, and wait until it listens."""
+        self._run([*QUIRE, "broker", "start"], *self.flags, *flags)
+        try:
+            facts = self._listening()
+        except AssertionError as error:
+            raise BrokerUnreachable(f"the broker did not start:\n{self.log[-2000:]}") from error
+        self.target = Target(*split_address(str(facts["stomp"])))
         self.api = Api(f"http://{facts['http']}")
-
-    def kill(self) -> None:
-        if self._process:
-            self._process.kill()
-            self._process.wait()
 
     def restart(self) -> float:
         """Kill it and start it again; after how many seconds a client was connected."""
@@ -89,15 +61,8 @@ class OwnBroker:
         clock = SystemClock()
         began = clock.monotonic()
         self.start()
-        connect(self.openwire).open().close()
+        connect(self.openwire()).open().close()
         return clock.monotonic() - began
-
-    def rss_anon(self) -> int:
-        """The memory that is the process's own, in bytes: pages of its store's file do not count."""
-        found = _RSS_ANON.search(self._proc("status"))
-        if found is None:
-            raise BrokerUnreachable("cannot read the memory of the broker: it has ended")
-        return int(found.group(1)) * 1024
 
     def cpu_seconds(self) -> float:
         """How much time its threads have spent on processors, in seconds."""
@@ -125,21 +90,6 @@ class OwnBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-
-    def _read_facts(self, pid: int) -> dict[str, Any] | None:
-        """What the process writes when it listens; one that was killed has left its own behind."""
-        try:
-            facts: dict[str, Any] = json.loads(self._facts.read_text())
-        except FileNotFoundError:
-            return None
-        return facts if facts["pid"] == pid else None
-
-    def _proc(self, name: str) -> str:
-        assert self._process
-        try:
-            return Path(f"/proc/{self._process.pid}/{name}").read_text()
-        except OSError as error:
-            raise BrokerUnreachable(f"cannot read the broker's {name}: it has ended, or this is no Linux") from error
 
 
 class MemoryWatch:

@@ -166,7 +166,7 @@ def restart(bench: Bench) -> None:
         send_all(bench.broker.target, frames)
     bench.broker.kill()
     started = bench.measure("until the first message has come", count, starts=True)
-    with started, connect(bench.broker.openwire) as connection:
+    with started, connect(bench.broker.openwire()) as connection:
         consumer = connection.session(AckMode.INDIVIDUAL).consumer(Queue(queues[-1]), prefetch=1)
         if consumer.receive(60) is None:
             raise BrokerUnreachable("no message came after the restart")
@@ -205,7 +205,7 @@ def offline_durables(bench: Bench) -> None:
     """A thousand messages expire that wait for 200 durable subscriptions without consumers."""
     count = bench.scaled(1000)
     for number in range(200):
-        with connect(bench.broker.openwire, client_id=f"c{number}") as connection:
+        with connect(bench.broker.openwire(), client_id=f"c{number}") as connection:
             connection.session().consumer(Topic("news"), name="d")
     due = bench.now_ms() + 4000
     frame = send_frame("news", b"x" * SIZE, f"expires:{due}\n").replace(b"/queue/", b"/topic/")
@@ -240,7 +240,7 @@ def large_messages(bench: Bench) -> None:
     with bench.measure(f"messages of {len(body):,} bytes are sent", count):
         send_all(bench.broker.target, [send_frame("large", body)] * count)
     taken = bench.measure("they are taken and acknowledged", count)
-    with taken, connect(bench.broker.openwire) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+    with taken, connect(bench.broker.openwire()) as connection, connection.session(AckMode.INDIVIDUAL) as session:
         consumer = session.consumer(Queue("large"), prefetch=1)
         for _ in range(count):
             message = consumer.receive(60)

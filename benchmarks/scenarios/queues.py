@@ -88,7 +88,7 @@ class Depth(Scenario):
         """Start the broker again; after how many seconds a connection was accepted, and the first message had come."""
         began = self.clock.monotonic()
         self.broker.start()
-        with connect(self.broker.openwire) as connection:
+        with connect(self.broker.openwire()) as connection:
             accepts = self.clock.monotonic() - began
             consumer = connection.session(AckMode.INDIVIDUAL).consumer(Queue(load.queue), prefetch=1)
             if consumer.receive(START_LIMIT) is None:

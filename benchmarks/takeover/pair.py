@@ -239,7 +239,7 @@ class PairedBroker(BrokerProcess):
         for proxy in self.proxies:
             await proxy.open(host)
         hosts = ",".join([f"{host}:{proxy.port}" for proxy in self.proxies])
-        self.url = f"postgresql://quire@{hosts}/postgres?schema={SCHEMA}"
+        self.store = f"postgresql://quire@{hosts}/postgres?schema={SCHEMA}"
 
     def start(self, *flags: str) -> None:
         addresses = {"--stomp": self.stomp, "--openwire": self._openwire, "--http": self._http}

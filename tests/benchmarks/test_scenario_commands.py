@@ -146,8 +146,7 @@ def test_wrong_options_are_usage_errors(
     ("word", "url"), [("lmdb", "lmdb://{}/store"), ("sqlite", "sqlite:///{}/store.db"), ("memory:", "memory:")]
 )
 def test_a_store_may_be_a_word(tmp_path: Path, word: str, url: str) -> None:
-    command = OwnBroker(tmp_path, {"store": word}).command
-    assert command[command.index("--store") + 1] == url.format(tmp_path)
+    assert OwnBroker(tmp_path, {"store": word}).store == url.format(tmp_path)
 
 
 def test_the_environment_of_a_scenario_is_its_brokers(own_broker: FakeOwnBroker, runs: FakeRuns, run: Run) -> None:

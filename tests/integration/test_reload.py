@@ -1,86 +1,58 @@
 """SIGHUP makes a running broker read its policies again."""
 
-import json
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
 
 import httpx
 import pytest
 
-pytestmark = [pytest.mark.slow]
+from tests.acceptance.crash.broker_process import BrokerProcess
 
-PROGRAM = "from quire.cli.main import main; main()"
+pytestmark = [pytest.mark.slow]
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, Path]]:
-    """A broker with a settings file: its process, its API, the file."""
+def file(tmp_path: Path) -> Path:
+    """A settings file."""
     file = tmp_path / "quire.toml"
     file.write_text("[policy]\nmemory_limit = 0\n")
-    data = tmp_path / "data"
-    flags = ["--data", str(data), "--config", str(file)]
-    flags += ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "broker", "start", *flags], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-    )
+    return file
+
+
+@pytest.fixture
+def broker(tmp_path: Path, file: Path) -> Iterator[BrokerProcess]:
+    """A broker with the settings file."""
+    broker = BrokerProcess(tmp_path)
+    broker.start("--config", str(file))
     try:
-        facts = data / "broker.json"
-        wait_for(facts.exists)
-        yield process, f"http://{json.loads(facts.read_text())['http']}/api/v1", file
+        broker.port()
+        yield broker
     finally:
-        process.terminate()
-        process.communicate(timeout=90)
+        broker.kill()
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until something is so, at most a minute."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def read_until(log: IO[bytes], event: bytes) -> None:
-    """Read a broker's log up to the line of an event; the time limit of the test ends it."""
-    for line in log:
-        if event in line:
-            return
-    pytest.fail(f"the log ended without {event!r}")
-
-
-def test_policies_are_read_again_and_a_broken_file_changes_nothing(
-    broker: tuple[subprocess.Popen[bytes], str, Path],
-) -> None:
-    process, api, file = broker
-    log = process.stderr
-    assert log is not None
+def test_policies_are_read_again_and_a_broken_file_changes_nothing(broker: BrokerProcess, file: Path) -> None:
     file.write_text('[[policies]]\ndestination = "orders.>"\ngc_inactive_destinations = true\n')
-    process.send_signal(signal.SIGHUP)
-    read_until(log, b"settings.reloaded")
+    broker.process.send_signal(signal.SIGHUP)
+    broker.wait_for_event("settings.reloaded")
     file.write_text("[policy]\nno_such_key = 1\n")
-    process.send_signal(signal.SIGHUP)
-    read_until(log, b"settings.refused")
-    assert httpx.get(f"{api}/broker").status_code == 200
+    broker.process.send_signal(signal.SIGHUP)
+    broker.wait_for_event("settings.refused")
+    assert httpx.get(f"{broker.http}/api/v1/broker").status_code == 200
 
 
 def test_a_broker_that_waits_for_the_store_reads_its_settings_again_once_it_has_started(
-    broker: tuple[subprocess.Popen[bytes], str, Path],
+    broker: BrokerProcess, file: Path, tmp_path: Path
 ) -> None:
-    owner, _, file = broker
-    flags = ["--config", str(file), "--data", str(file.parent / "data"), "--standby"]
-    flags += ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-    standby = subprocess.Popen([sys.executable, "-c", PROGRAM, "broker", "start", *flags], stderr=subprocess.PIPE)
+    (tmp_path / "standby").mkdir()
+    standby = BrokerProcess(tmp_path / "standby")
+    standby.data, standby.store = broker.data, broker.store
+    standby.start("--config", str(file), "--standby")
     try:
-        assert standby.stderr is not None
-        read_until(standby.stderr, b"broker.standby")
-        standby.send_signal(signal.SIGHUP)
-        owner.terminate()
-        read_until(standby.stderr, b"settings.reloaded")
+        standby.wait_for_event("broker.standby")
+        standby.process.send_signal(signal.SIGHUP)
+        broker.process.terminate()
+        standby.wait_for_event("settings.reloaded")
     finally:
-        standby.terminate()
-        standby.communicate(timeout=90)
+        standby.kill()

@@ -60,7 +60,7 @@ def test_a_standby_is_ready_at_once_and_gives_signs_of_life(told: socket.socket,
     (tmp_path / "first").mkdir()
     (tmp_path / "second").mkdir()
     first, second = BrokerProcess(tmp_path / "first"), broker_told(tmp_path, 0.4, tmp_path / "second")
-    second.url = first.url
+    second.store = first.store
     first.start()
     try:
         first.port()

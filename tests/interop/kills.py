@@ -57,7 +57,7 @@ def run_rounds(
                 else:
                     broker.kill()
                 if isinstance(broker, Quire):
-                    check_store(broker.process.url)
+                    check_store(broker.process.store)
                 broker.start()
                 say(f"round {number + 1}: killed and started again")
             time.sleep(1)

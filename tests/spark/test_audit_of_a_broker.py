@@ -35,7 +35,7 @@ def take(consumer: Consumer, count: int, *, acknowledge: bool) -> int:
 
 def test_what_comes_again_after_the_death_of_a_broker_is_counted(spark: SparkSession, tmp_path: Path) -> None:
     with running_broker(tmp_path, POLICY__LEDGER="true") as broker:
-        with connect(broker.openwire) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        with connect(broker.openwire()) as connection, connection.session(AckMode.INDIVIDUAL) as session:
             producer = session.producer(QUEUE)
             for _ in range(MESSAGES):
                 producer.submit(b"body")
@@ -45,7 +45,7 @@ def test_what_comes_again_after_the_death_of_a_broker_is_counted(spark: SparkSes
             time.sleep(NOTED)
             broker.kill()
         broker.start()
-        with connect(broker.openwire) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        with connect(broker.openwire()) as connection, connection.session(AckMode.INDIVIDUAL) as session:
             assert take(session.consumer(QUEUE), MESSAGES, acknowledge=True) == MESSAGES
         time.sleep(NOTED)
         found = run(spark, Place(url=broker.url), Expectations(drained=True))

@@ -9,6 +9,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from quire.errors import BrokerUnreachable
+
 START_SECONDS = 90.0
 """How long a start may take on a busy machine before it counts as hung."""
 
@@ -28,9 +30,9 @@ class BrokerProcess:
 
     start_seconds = START_SECONDS  # how long its start may take
 
-    def __init__(self, directory: Path, url: str = "", settings: dict[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, store: str = "", settings: dict[str, str] | None = None) -> None:
         self.data = directory / "data"
-        self.url = url or f"lmdb://{self.data}/store"  # its store; empty for LMDB in its data directory
+        self.store = store or f"lmdb://{self.data}/store"  # its URL
         self.log_path = directory / "broker.log"
         self._environment = _ENVIRONMENT | {f"QUIRE_{name}": value for name, value in (settings or {}).items()}
         self._process: subprocess.Popen[bytes] | None = None
@@ -45,7 +47,16 @@ class BrokerProcess:
         self._run([sys.executable, "-m", "quire.testing.crash", *plan])
 
     def _run(self, command: list[str], *flags: str) -> None:
-        common = ["--store", self.url, "--data", str(self.data), "--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0"]
+        common = [
+            "--store",
+            self.store,
+            "--data",
+            str(self.data),
+            "--stomp",
+            "127.0.0.1:0",
+            "--openwire",
+            "127.0.0.1:0",
+        ]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen([*command, *common, *flags], stdout=log, stderr=log, env=self._environment)
 
@@ -84,6 +95,16 @@ class BrokerProcess:
     @property
     def http(self) -> str:
         return f"http://{self._facts()['http']}"
+
+    def rss_anon(self) -> int:
+        """The memory that is the process's own, in bytes: pages of its store's file do not count."""
+        return int(self._proc("status").partition("RssAnon:")[2].split()[0]) * 1024
+
+    def _proc(self, name: str) -> str:
+        try:
+            return Path(f"/proc/{self.process.pid}/{name}").read_text()
+        except OSError as error:
+            raise BrokerUnreachable(f"cannot read the broker's {name}: it has ended, or this is no Linux") from error
 
     def metric(self, name: str) -> float:
         return float(next(line for line in self._metrics() if line.startswith(f"{name} ")).split()[1])

@@ -120,7 +120,7 @@ class FullDisk:
         self.verify()
 
     def verify(self) -> None:
-        done = quire("store", "verify", "--store", self.broker.url)
+        done = quire("store", "verify", "--store", self.broker.store)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -169,6 +169,7 @@ class Vitals:
 
     def __init__(self, broker: BrokerProcess) -> None:
         facts = json.loads((broker.data / "broker.json").read_text())
+        self._broker = broker
         self._process = Path("/proc") / str(facts["pid"])
         port = int(facts["stomp"].rpartition(":")[2])
         self._local = f"0100007F:{port:04X}"
@@ -189,6 +190,4 @@ class Vitals:
 
     @property
     def anonymous_memory(self) -> int:
-        lines = (self._process / "status").read_text().splitlines()
-        fields = dict(line.split(":", 1) for line in lines)
-        return int(fields["RssAnon"].split()[0]) * 1024
+        return self._broker.rss_anon()

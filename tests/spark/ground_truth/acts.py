@@ -152,7 +152,7 @@ class Acts:
         producer.send(name, self._keys(name, number, "a", 20))
         producer.wait()
         producer.leave()
-        with connect(self.broker.openwire) as connection, connection.session(AckMode.INDIVIDUAL) as session:
+        with connect(self.broker.openwire()) as connection, connection.session(AckMode.INDIVIDUAL) as session:
             for count, rejected in ((5, (1, 2)), (17, ())):
                 self._names += 1
                 with session.consumer(Queue("unseen")) as consumer:
