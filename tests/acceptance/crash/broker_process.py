@@ -47,16 +47,8 @@ class BrokerProcess:
         self._run([sys.executable, "-m", "quire.testing.crash", *plan])
 
     def _run(self, command: list[str], *flags: str) -> None:
-        common = [
-            "--store",
-            self.store,
-            "--data",
-            str(self.data),
-            "--stomp",
-            "127.0.0.1:0",
-            "--openwire",
-            "127.0.0.1:0",
-        ]
+        common = ["--store", self.store, "--data", str(self.data)]
+        common += ["--stomp", "127.0.0.1:0", "--openwire", "127.0.0.1:0"]
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen([*command, *common, *flags], stdout=log, stderr=log, env=self._environment)
 
