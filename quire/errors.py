@@ -85,6 +85,9 @@ ERRORS: dict[str, ErrorEntry] = {
     "producer-held": ErrorEntry(
         503, 4, True, "Consume or purge messages, free disk space, or raise the limit.", _RESOURCES
     ),
+    "message-too-large": ErrorEntry(
+        413, 4, False, "Send a smaller message, or raise max_message_size in the policy of the destination.", _RESOURCES
+    ),
     "transaction-too-large": ErrorEntry(
         413, 4, False, "Commit smaller transactions, or raise the named limit.", _RESOURCES
     ),
@@ -308,6 +311,10 @@ class UnknownStage(QuireError, code="unknown-stage"):
 
 class UnknownTransaction(QuireError, code="unknown-transaction"):
     """The connection has no such transaction, or already has one of that name."""
+
+
+class MessageTooLarge(QuireError, code="message-too-large"):
+    """The policy of a destination allows no message of that ``size``; ``data`` has the ``limit``."""
 
 
 class TransactionTooLarge(QuireError, code="transaction-too-large"):

@@ -236,7 +236,10 @@ class Management:
     ) -> Iterator[list[str]]:
         """Send a message some times, in steps of message ids. If a limit is reached, what earlier steps sent stays."""
         broker = self.broker
-        headers = draft.send_headers(checked(kind, name), broker.core.settings.stomp)
+        destination = checked(kind, name)
+        headers = draft.send_headers(destination, broker.core.settings.stomp)
+        if (limit := broker.routing.size_limit([destination])) is not None:
+            limit.check(len(draft.body))
         step = max(1, min(STEP, STEP_BYTES // (len(draft.body) + 1)))
         for sent in range(0, count, step):
             check_room(broker.core, name, stored=draft.persistent)

@@ -298,31 +298,36 @@ class LocalSession(ConsumingSession):
         if isinstance(target, ScheduledSend) and self.guard.sender:
             target.check_room(self.guard.sender)
             target.sender = self.guard.sender
+        if (limit := self.broker.routing.size_limit(addresses)) is not None:
+            target = admission.LimitedTarget(target, limit)
         return Route(destination, target, self._receipts, persistent, is_plain=not is_scheduled)
 
     def accept(
         self, route: Route, content: bytes, how: Sending = USUAL, *, tx: Tx | None = None, token: Token = None
     ) -> bool:  # fmt: skip
-        core = self._core
+        core, target = self._core, route.target
         persistent = how.persistent if route.persistent is None else route.persistent
         try:
             transaction = None if tx is None else self.transactions.working(tx)
+            if isinstance(target, admission.LimitedTarget):
+                target.check(content)
+                target = target.target
             if self._is_restricted if self._takes_input else core.is_restricted:
-                stored = persistent or isinstance(route.target, ScheduledSend)
+                stored = persistent or isinstance(target, ScheduledSend)
                 if admission.must_wait(core, self, route.text, stored=stored, in_transaction=tx is not None):
                     return False
             if transaction is not None:
-                if isinstance(route.target, ScheduledSend):
-                    content = route.target.signed(content)
+                if isinstance(target, ScheduledSend):
+                    content = target.signed(content)
                 held = HeldSend(
                     route.text, content, how.expiration, how.priority, persistent, how.producer or None,
                     how.producer_sequence,
                 )  # fmt: skip
-                transaction.send(route.target, held)
+                transaction.send(target, held)
             else:
                 core.sent(self)  # with a duplicate too: what it repeats may be in a commit that fails
                 if not how.producer or self.broker.producers.take(how.producer, how.producer_sequence):
-                    route.target.send(content, how.expiration, how.priority, persistent)
+                    target.send(content, how.expiration, how.priority, persistent)
         except QuireError as error:
             self._note_failure(tx, token, error)
             raise

@@ -64,6 +64,7 @@ class Policy:
     memory_limit: Bytes = option(
         0, "How many bytes of messages one destination may keep in memory. 0: up to `memory.limit`."
     )
+    max_message_size: Bytes = option(0, "The largest body of a message that clients may send, in bytes. 0: no limit.")
 
     prioritized_messages: bool = option(False, "Whether a queue or a topic delivers messages of higher priority first.")
     strict_order_dispatch: bool = option(
@@ -307,11 +308,14 @@ class Policies:
     base: Policy = field(default_factory=Policy)  # ``[policy]``: what holds where no entry says anything else
     entries: tuple[PolicyEntry, ...] = ()  # ``[[policies]]``, in the order of the file
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)  # of values of ``base``, by key
+    limit_sizes: bool = field(init=False, compare=False, repr=False)  # whether any limits the size of messages
     _ranked: list[PolicyEntry] = field(init=False, compare=False, repr=False)
     _cache: dict[Destination, Policy] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         ranked = sorted(enumerate(self.entries), key=_rank, reverse=True)
+        sizes = [self.base.max_message_size, *[entry.values.get("max_message_size") for entry in self.entries]]
+        object.__setattr__(self, "limit_sizes", any(sizes))
         object.__setattr__(self, "_ranked", [entry for _, entry in ranked])
         for sample in self._samples():
             for key, wrong in self.of(sample).contradictions().items():

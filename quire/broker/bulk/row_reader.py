@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from quire.broker.admission import SizeLimit
 from quire.broker.bulk.rows import Row, target_of
 from quire.broker.destinations import Destinations
 from quire.broker.routing.route import NOT_STORED, read_priority, whole_number
@@ -71,7 +72,7 @@ class RowReader:
         self._streams = streams
         self._routing = routing
         self._count = len(columns.value)
-        self._destinations: dict[str, Destination] = {}
+        self._destinations: dict[str, tuple[Destination, SizeLimit | None]] = {}
         if self._count > MAX_ROWS:
             raise LimitExceeded(f"a request with {self._count} rows, the limit is {MAX_ROWS}", limit=MAX_ROWS)
         destination = columns.destination
@@ -90,12 +91,14 @@ class RowReader:
 
     def steps(self, size: int) -> Iterator[list[Row]]:
         """All rows, ``size`` at a time. An error's data have the number of its ``row``, from 0."""
+        read = 0
         if self._is_plain and self._count:
             [first] = self._step([next(self._rows)], 0)
             yield [first]
-            while bodies := [body for _, body, *_ in islice(self._rows, size)]:
-                yield [first._replace(body=body) for body in bodies]
-        read = 0
+            read = 1
+            if all([limit is None for _, limit in self._destinations.values()]):
+                while bodies := [body for _, body, *_ in islice(self._rows, size)]:
+                    yield [first._replace(body=body) for body in bodies]
         while found := list(islice(self._rows, size)):
             yield self._step(found, read)
             read += len(found)
@@ -113,9 +116,12 @@ class RowReader:
         self, to: str, body: bytes, key: str | None, partition: int | None, headers: dict[str, str] | None,
         priority: int | None, persistent: bool | None,
     ) -> Row:  # fmt: skip
-        destination = self._destinations.get(to)
-        if destination is None:
-            destination = self._destinations[to] = written(to)
+        if (known := self._destinations.get(to)) is None:
+            destination = written(to)
+            known = self._destinations[to] = destination, self._routing.size_limit([destination])
+        destination, limit = known
+        if limit is not None:
+            limit.check(len(body))
         fields = {name: value for name, value in headers.items() if name not in _DROPPED} if headers else {}
         if key is not None:
             fields[self._key_header(destination)] = key

@@ -11,6 +11,7 @@ By policy, messages without a time to live get one, and none is longer than the 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from quire.broker.admission import SizeLimit, size_limit
 from quire.broker.core.core import Core, Target
 from quire.broker.dead_letter import ORIGIN
 from quire.broker.destinations import Destinations
@@ -276,6 +277,14 @@ class Routing:
         if timing is None:
             return target
         return ScheduledSend(self._schedule, destination, timing.delay, timing.period, timing.repeat, timing.cron)
+
+    def size_limit(self, destinations: Iterable[Destination | Address]) -> SizeLimit | None:
+        """How large a message may be, by the policies of all that it comes to; None for no limit."""
+        policies = self._core.settings.policies
+        if not policies.limit_sizes:
+            return None
+        common = [each for each in destinations if isinstance(each, Destination) or each.scope is Scope.COMMON]
+        return size_limit(policies, self.reached([Destination(each.kind, each.name) for each in common]))
 
     def reached(self, destinations: Iterable[Destination]) -> set[Destination]:
         found: set[Destination] = set()

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
+from quire.broker.admission import LimitedTarget, SizeLimit
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Subscription
 from quire.broker.dead_letter import ORIGIN
@@ -118,8 +119,9 @@ class _Gathering:
 class SplitTarget:
     """Takes messages for destinations of several shards: each gets them for its own ones."""
 
-    def __init__(self, text: str, parts: dict[int, Route]) -> None:
+    def __init__(self, text: str, parts: dict[int, Route], limit: SizeLimit | None) -> None:
         self.parts = parts
+        self.limit = limit
         self._origin = {ORIGIN: text}
 
     def marked(self, content: bytes) -> bytes:
@@ -154,6 +156,7 @@ class ClusterSession:
         self.own = links.cluster_map.own
         self.parts: dict[int, Part] = {}
         self._core = broker.core
+        self._routing = broker.routing
         self._links = links
         self._map = links.cluster_map
         self._shared = shared
@@ -395,16 +398,17 @@ class ClusterSession:
 
     def route(self, destination: str, traits: Traits = PLAIN) -> Route:
         shards: dict[int, list[Address]] = {}
-        for address in read_destination(destination)[0]:
+        addresses, _ = read_destination(destination)
+        for address in addresses:
             shards.setdefault(self._shard_of(address), []).append(address)
         if len(shards) == 1:
             (shard,) = shards
             return self.at(shard).route(destination, traits)
         parts = {
-            shard: self.at(shard).route(",".join([str(address) for address in addresses]), traits)
-            for shard, addresses in sorted(shards.items(), key=lambda item: item[0] != self.own)
+            shard: self.at(shard).route(",".join([str(address) for address in its]), traits)
+            for shard, its in sorted(shards.items(), key=lambda item: item[0] != self.own)
         }
-        target = SplitTarget(destination, parts)
+        target = SplitTarget(destination, parts, self._routing.size_limit(addresses))
         return Route(destination, target, [], is_plain=False)
 
     def accept(
@@ -428,6 +432,13 @@ class ClusterSession:
         self, target: SplitTarget, content: bytes, how: Sending, tx: Tx | None, token: Token
     ) -> bool:  # fmt: skip
         """A message to destinations of several shards. Its token comes when all have it."""
+        try:
+            if target.limit is not None:
+                LimitedTarget(target, target.limit).check(content)
+        except QuireError as error:
+            if tx is not None and token is None:
+                self._transactions.spoil(tx, error)
+            raise
         content = target.marked(content)
 
         def send(shard: int, session: Session, asked: Token) -> bool:

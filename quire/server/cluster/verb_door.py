@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from quire.broker.admission import LimitedTarget
 from quire.broker.broker import Broker
 from quire.broker.routing.addresses import Address
 from quire.broker.schedule import Timing
@@ -273,7 +274,8 @@ class VerbDoor(ConnectedDoor):
         except QuireError as error:
             self._refuse_run(run, start, error)
             return True
-        if start or run.tx is not None or run.numbers or not route.is_plain or self.session.restricted:
+        each = not route.is_plain or isinstance(route.target, LimitedTarget)  # one of them may be refused
+        if start or run.tx is not None or run.numbers or each or self.session.restricted:
             return self._accept_each(run, start, route)
         self._send_plain(run, route)
         if run.asked:

@@ -9,9 +9,9 @@ from quire.broker.routing.addresses import Address
 from quire.broker.schedule import Timing
 from quire.destination import DestinationKind
 from quire.errors import DestinationInUse, InvalidArgument, InvalidHeader, QuireError
-from quire.sessions.base import ConsumerKind, LeavingKind, Traits
+from quire.sessions.base import ConsumerKind, LeavingKind, Settlement, SettlementKind, Traits
 from quire.settings.users import read_rules
-from tests.conformance.sessions.rig import QUEUE, STREAM, TOPIC, Suite, World, content
+from tests.conformance.sessions.rig import QUEUE, STREAM, TOPIC, Client, Suite, World, content
 from tests.unit.server.rights import deny_writes, end_proofs
 
 TX = b"lt"
@@ -722,6 +722,72 @@ class Rules(Suite):
         client.send("/queue/q", "1", "2", traits=Traits(grouped=True), headers={"JMSXGroupID": "g"})
         world.run()
         assert [(each.message.body, each.first) for each in client.take()] == [(b"1", True), (b"2", False)]
+
+    # How large messages may be.
+
+    def limited(self, **changes: Any) -> tuple[World, Client]:
+        """A world in which messages to ``small`` have 10 bytes at the most."""
+        policies = [{"destination": "small", "max_message_size": 10}, *changes.pop("policies", [])]
+        world = self.world(policies=policies, **changes)
+        return world, world.connect()
+
+    def test_a_message_that_is_too_large_for_its_destination_is_refused(self) -> None:
+        world, client = self.limited()
+        client.send("/queue/small", b"x" * 10, token="fits", headers={"name": "long" * 100})
+        client.send("/queue/small", b"x" * 11, token="large")
+        client.send("/queue/q", b"x" * 11, token="other")
+        world.run()
+        assert (sorted(client.tokens), client.errors) == (["fits", "other"], [("large", "message-too-large")])
+        assert client.failures[0].data == {"destination": "queue://small", "size": 11, "limit": 10}
+        assert (world.depth("small"), world.depth()) == (1, 1)
+
+    def test_in_a_transaction_the_send_is_refused_and_not_the_commit(self) -> None:
+        world, client = self.limited()
+        client.begin(TX)
+        client.send("/queue/small", "fits", tx=TX)
+        client.send("/queue/small", b"x" * 11, tx=TX, token="large")
+        world.run()
+        assert client.errors == [("large", "message-too-large")]
+        client.end(TX)
+        world.run()
+        assert (client.tokens, world.depth("small")) == (["end"], 1)
+
+    @pytest.mark.parametrize("destination", ["/queue/q,/queue/small", "/queue/all", "/topic/VirtualTopic.t"])
+    def test_what_goes_to_several_is_refused_whole(self, destination: str) -> None:
+        forward = {"forward_to": [{"destination": "q"}, {"destination": "small"}]}
+        policies = [{"destination": "Consumer.c.VirtualTopic.t", "max_message_size": 10}]
+        world, client = self.limited(composites=[{"queue": "all", **forward}], policies=policies)
+        listener = world.connect("listener")
+        listener.consume(Address(DestinationKind.QUEUE, "Consumer.c.VirtualTopic.t"))
+        listener.consume(Address(DestinationKind.TOPIC, "VirtualTopic.t"), id="topic")
+        world.run()
+        client.send(destination, b"x" * 11, token="large")
+        world.run()
+        assert (client.errors, world.depth(), listener.bodies()) == ([("large", "message-too-large")], 0, [])
+        client.begin(TX)
+        client.send(destination, b"x" * 11, tx=TX)
+        client.end(TX)
+        world.run()
+        assert (client.codes[-1], world.depth(), listener.bodies()) == ("transaction-rolled-back", 0, [])
+
+    def test_what_is_sent_later_is_refused_now(self) -> None:
+        world, client = self.limited()
+        later = Traits(timing=Timing(delay=1000))
+        client.send("/queue/small", b"x" * 11, traits=later, token="large")
+        client.send("/queue/small", "fits", traits=later, token="fits")
+        world.run()
+        assert (client.errors, client.tokens) == ([("large", "message-too-large")], ["fits"])
+        world.advance(2)
+        assert world.depth("small") == 1
+
+    def test_a_dead_letter_may_be_too_large_where_it_comes(self) -> None:
+        world, client = self.limited(policies=[{"destination": "q", "dead_letter_queue": "small"}])
+        client.send("/queue/q", b"x" * 11)
+        client.consume()
+        world.run()
+        client.these(*client.take(), how=Settlement(SettlementKind.DEAD))
+        world.run()
+        assert (client.errors, world.depth(), world.depth("small")) == ([], 0, 1)
 
     def test_a_message_is_sent_later(self) -> None:
         world = self.world()
