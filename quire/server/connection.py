@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 from quire.broker.broker import Broker
 from quire.broker.core.core import Core
 from quire.broker.core.subscription import Subscription
+from quire.cluster.cluster_map import ClusterMap
 from quire.errors import BrokerStopping, ConnectionTimeout, LimitExceeded, QuireError, TooManyConnections
 from quire.scheduler import Timer
 from quire.security import Access, Credentials, Origin
@@ -391,7 +392,11 @@ class ProtocolDoors(ABC):
     max_connections: int
     patience: float
 
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker, gate: Gate, session_of: MakesSession, cluster: ClusterMap | None = None) -> None:
+        self._broker = broker
+        self._gate = gate
+        self._session_of = session_of
+        self._cluster = cluster
         self.open: set[Connection] = set()
         self.opened = 0
         self.away: QuireError | None = None
@@ -403,6 +408,9 @@ class ProtocolDoors(ABC):
     def refusal(self, error: QuireError) -> bytes:
         """What a connection is told that is refused."""
 
+
+MakesDoors = Callable[[Broker, Gate, MakesSession, ClusterMap | None], ProtocolDoors]
+"""Makes what a process needs to speak a protocol; the map is of the cluster that it is in, None of none."""
 
 WRITE_HIGH_WATER = 512 * 1024
 """With more output than this waiting in a connection, nothing is dispatched to it and nothing read from it."""

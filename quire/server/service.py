@@ -16,13 +16,14 @@ from quire.broker.broker import Broker
 from quire.broker.core.core import HoldCause
 from quire.broker.dead_letter import dead_letter_names
 from quire.clock import Clock, SystemClock
+from quire.cluster.cluster_map import ClusterMap
 from quire.cursors.spool import Spool
 from quire.errors import AddressInUse, QuireError, StoreLocked, UnsupportedEnvironment
 from quire.logs import event
 from quire.scheduler import Scheduler
 from quire.security import Security
 from quire.server.background import BackgroundThread, Backups
-from quire.server.connection import ClientTransport, ConnectedDoor, ProtocolDoors
+from quire.server.connection import ClientTransport, ConnectedDoor, MakesDoors, MakesSession, ProtocolDoors
 from quire.server.event_loop import GarbageCollection, Ticker
 from quire.server.listener import (
     BACKLOG,
@@ -65,6 +66,10 @@ AWAY_LIMIT = 1.0
 """How long clients may take to read that the broker has lost its store, in seconds."""
 
 
+PROTOCOLS: dict[str, MakesDoors] = {"stomp": StompDoors, "openwire": OpenWireDoors}
+"""What clients may speak, by the section of the settings that has the address where it is spoken."""
+
+
 class HttpServer(Protocol):
     """What serves the HTTP API; the layer above hands it in."""
 
@@ -82,8 +87,10 @@ class HttpServer(Protocol):
 class Member(Protocol):
     """What makes a process one of a cluster; it is handed in."""
 
-    def doors(self, service: "Service") -> list[ProtocolDoors]:
-        """The protocols of the process's own clients: STOMP and OpenWire."""
+    cluster_map: ClusterMap
+
+    def join(self, service: "Service") -> MakesSession:
+        """Be one of the cluster; what makes the sessions of the process's own clients."""
         ...
 
     def close_doors(self) -> None: ...
@@ -201,8 +208,8 @@ class Service:
         self.gate = Gate(self.broker, self.security, self.connections.values)
         self._doors = self._made_doors()
         self._stomp = self._doors[0]
-        stomp, openwire = self._listen(self.settings.stomp.address), self._listen(self.settings.openwire.address)
-        self.stomp_address, self.openwire_address = address_of(stomp), address_of(openwire)
+        listeners = [self._listen(getattr(self.settings, section).address) for section in PROTOCOLS]
+        self.stomp_address, self.openwire_address = [address_of(listener) for listener in listeners[:2]]
         self._garbage = GarbageCollection(self.scheduler, lambda: self.broker.core.ended)
         if self._tunes_collector:
             self._garbage.start()
@@ -214,16 +221,17 @@ class Service:
         if self._http:
             await self._http.start()
         opened()
-        listeners = zip(self._doors, (stomp, openwire), strict=True)
-        self._servers = [await self._serve(doors, listener) for doors, listener in listeners]
+        self._servers = [await self._serve(*each) for each in zip(self._doors, listeners, strict=True)]
         if self._reload_at_start:
             self.reload()
 
     def _made_doors(self) -> list[ProtocolDoors]:
-        if self._member is not None:
-            return self._member.doors(self)
-        session_of = partial(LocalSession, self.broker)
-        return [StompDoors(self.broker, self.gate, session_of), OpenWireDoors(self.broker, self.gate, session_of)]
+        member = self._member
+        cluster: ClusterMap | None = None
+        session_of: MakesSession = partial(LocalSession, self.broker)
+        if member is not None:
+            cluster, session_of = member.cluster_map, member.join(self)
+        return [make(self.broker, self.gate, session_of, cluster) for make in PROTOCOLS.values()]
 
     async def _serve(self, doors: ProtocolDoors, listener: socket.socket) -> asyncio.Server:
         config = ListenerConfig(

@@ -19,11 +19,9 @@ from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.links import TICK, LinkConnector, Links, LinkTransport
 from quire.server.cluster.shard_transactions import PROTOCOL, Outcomes, ShardTransactions
 from quire.server.cluster.verb_door import VerbDoors, VirtualClient
-from quire.server.connection import ClientTransport, ConnectedDoor, ProtocolDoors
+from quire.server.connection import ClientTransport, ConnectedDoor, MakesSession
 from quire.server.listener import Accepted, Acceptor, Admission, ListenerConfig
-from quire.server.openwire.openwire_door import OpenWireDoors
 from quire.server.service import Service
-from quire.server.stomp.stomp_door import StompDoors
 from quire.server.tls import TlsContexts
 from quire.sessions.session import LocalSession
 
@@ -134,17 +132,14 @@ class LinkServer:
         self._pins = pins
         self._server: asyncio.Server | None = None
 
-    def doors(self, service: Service) -> list[ProtocolDoors]:
+    def join(self, service: Service) -> MakesSession:
+        """Be one of the cluster; what makes the sessions of the process's own clients."""
         self._process, broker = service, service.broker
         core = broker.core
         self._connector = LinkConnector(core.meter, service.settings.tls)
         self.links = Links(self.cluster_map, self._secret, core, self._connector.connect)
         self.shared = ShardTransactions(broker, self.links)
         session_of = makes_cluster_session(broker, service.gate, self.links, self.shared)
-        own: list[ProtocolDoors] = [
-            StompDoors(broker, service.gate, session_of),
-            OpenWireDoors(broker, service.gate, session_of, self.cluster_map),
-        ]
         virtual = VerbDoors(broker, service.gate, partial(LocalSession, broker), self.cluster_map, self.shared)
         self.clients = VirtualClients(
             broker, service.security, service.acceptors.admission, self._secret, self.cluster_map, virtual,
@@ -154,7 +149,7 @@ class LinkServer:
             broker.routing.temporaries.is_own = self.cluster_map.is_own
             self._pins.attach(broker)
         self.cluster_map.listen(self._map_changed)
-        return own
+        return session_of
 
     async def start(self, listener: socket.socket) -> None:
         """Take links on a socket that listens; after the start of the process."""

@@ -610,7 +610,7 @@ class VerbDoors(ProtocolDoors):
     def __init__(
         self, broker: Broker, gate: Gate, make_session: MakesSession, cluster: ClusterMap, shared: ShardTransactions
     ) -> None:
-        super().__init__()
+        super().__init__(broker, gate, make_session, cluster)
         self.max_connections = 1 << 30
         self._make = partial(VerbDoor, broker, gate)
         self._given = make_session, cluster, shared, dict[str, VerbDoor]()

@@ -692,16 +692,10 @@ class OpenWireDoor(ClientDoor):
 class OpenWireDoors(ProtocolDoors):
     name = "openwire"
 
-    def __init__(
-        self, broker: Broker, gate: Gate, makes_session: MakesSession, cluster: ClusterMap | None = None
-    ) -> None:
-        super().__init__()
+    def __init__(self, broker: Broker, gate: Gate, session_of: MakesSession, cluster: ClusterMap | None = None) -> None:
+        super().__init__(broker, gate, session_of, cluster)
         settings = broker.core.settings.openwire
         self.max_connections, self.patience = settings.max_connections, settings.connect_timeout
-        self._broker = broker
-        self._gate = gate
-        self._makes_session = makes_session
-        self._cluster = cluster
         self._format = WireFormat(
             max_frame_size=settings.max_frame_size, inactivity_ms=round(settings.max_inactivity * 1000)
         )
@@ -713,7 +707,7 @@ class OpenWireDoors(ProtocolDoors):
 
     def session(self, connection: Connection) -> OpenWireDoor:
         door = OpenWireDoor(
-            self._broker, self._gate, connection, self._format, self._greeting, self._makes_session, self._cluster
+            self._broker, self._gate, connection, self._format, self._greeting, self._session_of, self._cluster
         )
         self._all.add(door)
         return door

@@ -29,6 +29,7 @@ from quire.broker.schedule import CRON, DELAY, PERIOD, Timing
 from quire.broker.streams.groups.group import RETRIES, RETRY_LANE
 from quire.broker.streams.groups.retries import LEVELS_MS, level_ms
 from quire.broker.streams.stream import PARTITION
+from quire.cluster.cluster_map import ClusterMap
 from quire.destination import Destination, DestinationKind
 from quire.errors import (
     ConnectionTimeout,
@@ -807,13 +808,10 @@ def _first_cause(error: QuireError) -> QuireError:
 class StompDoors(ProtocolDoors):
     name = "stomp"
 
-    def __init__(self, broker: Broker, gate: Gate, session_of: MakesSession) -> None:
-        super().__init__()
+    def __init__(self, broker: Broker, gate: Gate, session_of: MakesSession, cluster: ClusterMap | None = None) -> None:
+        super().__init__(broker, gate, session_of, cluster)
         settings = broker.core.settings.stomp
         self.max_connections, self.patience = settings.max_connections, settings.connect_timeout
-        self._broker = broker
-        self._gate = gate
-        self._session_of = session_of
 
     def session(self, connection: Connection) -> StompDoor:
         return StompDoor(self._broker, self._gate, connection, self._session_of)

@@ -2,11 +2,17 @@
 
 ::
 
-    hello NAME                  who it is; nothing else comes before
-    send DESTINATION BODY       sent NUMBER, when it is durable; NUMBER counts the commands
-    subscribe ID DESTINATION    ok NUMBER
-    ack ID SEQUENCE, reject ID SEQUENCE, begin TX, commit TX; send, ack and reject take ``in TX`` at the end
-    message ID SEQUENCE BODY    a message; ``error NUMBER CODE`` is an error
+    hello NAME [PASSWORD]       who it is; nothing else comes before
+    send DESTINATION BODY
+    subscribe ID DESTINATION [PREFETCH]
+    ack ID SEQUENCE, reject ID SEQUENCE
+    begin TX, commit TX, abort TX; send, ack and reject take ``in TX`` at the end
+
+What the client hears::
+
+    ok NUMBER                           a command is done, and durable; NUMBER counts the commands
+    error NUMBER CODE                   a command has failed; 0 for none: then the connection ends
+    message ID SEQUENCE ATTEMPT BODY    a message; ATTEMPT counts its deliveries
 """
 
 from typing import Any
@@ -15,7 +21,7 @@ from quire.broker.broker import Broker
 from quire.broker.routing.addresses import read_destination
 from quire.errors import ProtocolViolation, QuireError, UnknownSubscription
 from quire.message import Message
-from quire.server.connection import OUTPUT_LIMIT, ConnectedDoor, Connection
+from quire.server.connection import OUTPUT_LIMIT, ConnectedDoor, Connection, MakesSession, ProtocolDoors
 from quire.sessions.base import (
     ACCEPTED,
     Consumer,
@@ -30,7 +36,6 @@ from quire.sessions.base import (
     Token,
 )
 from quire.sessions.rights import Gate
-from quire.sessions.session import LocalSession
 
 REJECTED = Settlement(SettlementKind.REJECTED)
 
@@ -60,14 +65,14 @@ class ToyDoor(ConnectedDoor):
     protocol = "toy 1"
     sends_to: list[str] = []  # noqa: RUF012
 
-    def __init__(self, broker: Broker, gate: Gate, connection: Connection) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, gate: Gate, connection: Connection, session_of: MakesSession) -> None:
+        self._session_of = session_of
         self._lines = Lines()
         self._consumers: dict[str, Consumer] = {}
         super().__init__(broker, gate, connection, self._lines)
 
     def _new_session(self) -> Session:
-        return LocalSession(self._broker, self.guard, self)
+        return self._session_of(self.guard, self)
 
     # What the client says.
 
@@ -75,8 +80,12 @@ class ToyDoor(ConnectedDoor):
         return self._lines.take()
 
     def _process(self, pieces: list[Any], end: float) -> None:
-        if not self.is_logged_in and not self._log_in(pieces[0][1]):
-            self._wait(pieces)
+        try:
+            if not self.is_logged_in and not self._log_in(*pieces[0][1]):
+                self._wait(pieces)
+                return
+        except QuireError as error:
+            self.fail(error)
             return
         self.session.takes_input()
         for place, (number, words) in enumerate(pieces):
@@ -88,23 +97,24 @@ class ToyDoor(ConnectedDoor):
                 self.failed(b"%d" % number, error)
         self.session.took_input(False)
 
-    def _log_in(self, words: list[str]) -> bool:
-        if words[0] != "hello":
-            raise ProtocolViolation("hello comes first", command=words[0])
-        return not self._must_log_in(None, None)
+    def _log_in(self, verb: str, name: str, password: str | None = None) -> bool:
+        if verb != "hello":
+            raise ProtocolViolation("hello comes first", command=verb)
+        return not self._must_log_in(name, password)
 
     def _do(self, number: int, verb: str, *words: str) -> bool:
         """Whether a command was taken."""
         session, token = self.session, b"%d" % number
         tx = words[-1].encode() if words[-2:-1] == ("in",) else None
         if verb == "hello":
-            return session.open(Opening(self.protocol, words[0]), token)
+            return session.open(Opening(self.protocol), token)
         if verb == "send":
             content = b"message-id:toy-%d\ntimestamp:%d\n\n" % (number, self._core.clock.now_ms()) + words[1].encode()
             return session.accept(session.route(words[0]), content, tx=tx and b"l" + tx, token=token)
         if verb == "subscribe":
             addresses, _ = read_destination(words[1])
-            self._consumers[words[0]] = session.subscribe(SubscribeSpec(words[0], tuple(addresses)), token)
+            spec = SubscribeSpec(words[0], tuple(addresses), prefetch=int(words[2]) if words[2:] else None)
+            self._consumers[words[0]] = session.subscribe(spec, token)
             return True
         if verb in ("ack", "reject"):
             consumer = self._consumers.get(words[0])
@@ -114,15 +124,17 @@ class ToyDoor(ConnectedDoor):
             return session.settle(what, ACCEPTED if verb == "ack" else REJECTED, tx=tx and b"l" + tx, token=token)
         if verb == "begin":
             return session.begin(b"l" + words[0].encode(), token)
-        if verb == "commit":
-            return session.end(b"l" + words[0].encode(), Step.COMMIT, token)
+        if verb in ("commit", "abort"):
+            step = Step.COMMIT if verb == "commit" else Step.ROLLBACK
+            return session.end(b"l" + words[0].encode(), step, token)
         raise ProtocolViolation(f"{verb!r} is no command", command=verb)
 
     # What the session says.
 
     def deliver(self, part: Part, messages: list[Message], first: bool) -> None:
         for message in messages:
-            self.write(part.writer + b"%d " % message.sequence + message.body + b"\n")
+            attempt = max(message.deliveries, 1) + 1 if message.redelivered else 1
+            self.write(part.writer + b"%d %d " % (message.sequence, attempt) + message.body + b"\n")
         if self._output_size > OUTPUT_LIMIT:
             self.writable = False
 
@@ -153,3 +165,17 @@ class ToyDoor(ConnectedDoor):
         if not self.is_closed:
             self.failed(None, error)
             self.end(error.code)
+
+
+class ToyDoors(ProtocolDoors):
+    """The toy clients of a process."""
+
+    name = "toy"
+    max_connections = 100
+    patience = 30.0
+
+    def session(self, connection: Connection) -> ToyDoor:
+        return ToyDoor(self._broker, self._gate, connection, self._session_of)
+
+    def refusal(self, error: QuireError) -> bytes:
+        return b"error 0 %b\n" % error.code.encode()
