@@ -14,7 +14,7 @@ from quire.protocols.openwire.structures import (
     Throwable,
 )
 from tests.unit.broker.harness import settings
-from tests.unit.server.openwire.rig import OpenWireClient, Rig, T, id_of, sequence_of
+from tests.unit.server.openwire.rig import OpenWireClient, Rig, id_of, sequence_of
 
 
 def given(count: int, prefetch: int = 1000) -> tuple[Rig, OpenWireClient, list[MessageDispatch]]:
@@ -65,12 +65,6 @@ def test_a_range_of_other_length_than_the_client_says_is_refused() -> None:
     assert rig.depth() == 4
     client.done(client.ack(dispatches[:3]))
     assert rig.depth() == 1
-
-
-def test_the_ends_of_a_range_may_not_be_the_other_way_round() -> None:
-    rig, client, dispatches = given(3)
-    assert client.refused(client.ack([dispatches[2], dispatches[0]], count=3))[1] == "invalid-argument"
-    assert rig.depth() == 3
 
 
 def test_individual_is_about_one_message() -> None:
@@ -130,13 +124,6 @@ def test_an_acknowledgement_of_a_message_that_is_not_in_flight_is_an_error(type:
     assert rig.depth() == 2
 
 
-def test_a_message_is_acknowledged_once() -> None:
-    _, client, dispatches = given(1)
-    client.acks(dispatches)
-    client.acks(dispatches)
-    assert client.errors() == ["unknown-message"]
-
-
 @pytest.mark.parametrize("type", [AckType.STANDARD, AckType.DELIVERED, AckType.POISON])
 def test_an_acknowledgement_of_a_consumer_that_is_gone_is_ignored(type: AckType) -> None:
     rig, client, dispatches = given(2)
@@ -179,16 +166,6 @@ def test_delivered_moves_the_window_and_nothing_else() -> None:
     client.acks(dispatches)
     assert client.errors() == []
     assert rig.depth() == 6
-
-
-def test_delivered_does_not_move_the_window_if_the_policy_says_so() -> None:
-    rig = Rig(settings({"use_prefetch_extension": False}))
-    client = rig.client()
-    client.consumer(prefetch=2)
-    client.send("0", "1", "2")
-    client.acks(client.take(MessageDispatch), AckType.DELIVERED)
-    assert client.messages() == []
-    assert client.errors() == []
 
 
 def test_poison_makes_a_dead_letter_with_its_cause() -> None:
@@ -246,18 +223,6 @@ def test_redelivered_leaves_it_in_flight() -> None:
     client.acks(dispatches)
     assert client.errors() == []
     assert rig.depth() == 0
-
-
-def test_messages_of_a_topic_are_acknowledged_too() -> None:
-    rig = Rig()
-    client = rig.client()
-    client.consumer(T, prefetch=2)
-    client.send("0", "1", "2", "3", destination=T)
-    dispatches = client.take(MessageDispatch)
-    assert len(dispatches) == 2
-    client.acks(dispatches)
-    assert client.messages() == ["2", "3"]
-    assert client.errors() == []
 
 
 def test_the_number_in_a_dispatch_rises() -> None:

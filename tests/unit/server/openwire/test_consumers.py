@@ -21,7 +21,6 @@ from quire.protocols.openwire.structures import (
     ConnectionId,
     ConsumerId,
 )
-from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import Q, Rig, T, counters, sequence_of, texts, with_messages
 
 # Credit.
@@ -158,16 +157,6 @@ def test_what_the_application_has_seen_counts_as_delivered(seen: str, counts: li
     assert [dispatch.message.redelivery_counter for dispatch in dispatches if dispatch.message] == counts
 
 
-def test_of_a_message_that_was_acknowledged_nothing_behind_it_was_seen() -> None:
-    _, client = with_messages(3)
-    consumer = client.consumer()
-    dispatches = client.take(MessageDispatch)
-    client.acks(dispatches[:1])
-    client.remove(consumer, sequence_of(dispatches[0]))
-    client.consumer()
-    assert counters(client.take(MessageDispatch)) == [0, 0]
-
-
 @pytest.mark.parametrize("is_transacted", [False, True])
 def test_of_messages_before_one_that_was_acknowledged_alone_any_may_have_been_seen(is_transacted: bool) -> None:
     _, client = with_messages(4)
@@ -181,21 +170,6 @@ def test_of_messages_before_one_that_was_acknowledged_alone_any_may_have_been_se
     client.consumer()
     given = client.take(MessageDispatch)
     assert (texts(given), counters(given)) == (["0", "1", "3"], [1, 1, 0])
-
-
-def test_what_waited_behind_a_message_of_higher_priority_was_not_seen() -> None:
-    rig = Rig(settings(policy={"prioritized_messages": True}))
-    client = rig.client()
-    client.send("0", "1")
-    client.send("2", priority=9)
-    consumer = client.consumer()
-    (first, *_) = client.take(MessageDispatch)
-    assert texts([first]) == ["2"]
-    client.acks([first])
-    client.remove(consumer, sequence_of(first))
-    client.consumer()
-    given = client.take(MessageDispatch)
-    assert (texts(given), counters(given)) == (["0", "1"], [0, 0])
 
 
 @pytest.mark.parametrize("what", ["consumer", "session", "connection"])
@@ -249,26 +223,6 @@ def test_a_consumer_that_is_too_slow_is_ended_alone() -> None:
 # Browsers.
 
 
-def test_a_browser_is_shown_everything_and_takes_nothing() -> None:
-    rig, client = with_messages(3)
-    browser = client.consumer(browser=True)
-    dispatches = client.take(MessageDispatch)
-    assert texts(dispatches) == ["0", "1", "2", None]
-    assert dispatches[-1].consumer_id == browser
-    assert rig.depth() == 3
-    client.acks(dispatches[:3])
-    client.remove(browser)
-    assert client.errors() == []
-    assert rig.depth() == 3
-
-
-def test_a_browser_is_shown_what_was_sent_right_before_it() -> None:
-    rig, client = with_messages(0)
-    client.tell(client.message("1"), client.consumer_info(browser=True))
-    rig.run()
-    assert client.messages() == ["1", None]
-
-
 def test_a_browser_is_shown_nothing_that_was_sent_after_its_answer() -> None:
     rig, client = with_messages(1)
     client.send("1")
@@ -282,26 +236,6 @@ def test_a_browser_is_shown_nothing_that_was_sent_after_its_answer() -> None:
     rig.client().send("later")
     assert client.messages() == ["0", "1", "2", "3", None]
     assert rig.depth() == 6
-
-
-def test_consumers_that_go_leave_nothing_behind() -> None:
-    _, client = with_messages(2)
-    ids = [client.consumer(browser=True), client.consumer(), client.consumer(ActiveMQQueue(">")), client.consumer(T)]
-    assert len(client.session.subscriptions) == 4
-    for id in ids:
-        client.remove(id)
-    assert client.session.subscriptions == {}
-
-
-def test_a_browser_goes_on_when_messages_are_acknowledged() -> None:
-    _, client = with_messages(5)
-    client.consumer(browser=True, prefetch=2)
-    seen: list[str | None] = []
-    while dispatches := client.take(MessageDispatch):
-        seen += texts(dispatches)
-        if shown := [dispatch for dispatch in dispatches if dispatch.message is not None]:
-            client.acks(shown)
-    assert seen == ["0", "1", "2", "3", "4", None]
 
 
 def test_a_browser_of_an_empty_queue_ends_at_once() -> None:

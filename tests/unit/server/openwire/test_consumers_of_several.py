@@ -1,17 +1,13 @@
 """Consumers of several destinations, and of topics."""
 
-from typing import Any
-
 import pytest
 
 from quire.protocols.openwire.commands import AckType, ConsumerControl, MessageDispatch, Response
 from quire.protocols.openwire.structures import (
-    ActiveMQDestination,
     ActiveMQQueue,
     ActiveMQTopic,
 )
-from tests.unit.broker.harness import settings
-from tests.unit.server.openwire.rig import Rig, T, counters, pull, sequence_of, texts
+from tests.unit.server.openwire.rig import Rig, T, pull, sequence_of, texts
 
 
 @pytest.mark.parametrize("pattern", ["a.*", "a.>", "a.*.>.>", "a.x,a.y"])
@@ -46,33 +42,6 @@ def test_a_range_of_a_consumer_of_several_queues_covers_what_was_given_between()
     assert (rig.depth("a.0"), rig.depth("a.1")) == (0, 0)
 
 
-def test_a_range_of_a_consumer_of_several_queues_is_the_last_so_many() -> None:
-    rig = Rig()
-    client = rig.client()
-    client.consumer(ActiveMQQueue("a.>"))
-    for name in ("a.x", "a.x", "a.y", "a.x"):
-        client.send(name, destination=ActiveMQQueue(name))
-    dispatches = client.take(MessageDispatch)
-    client.acks(dispatches[1:])
-    assert client.errors() == []
-    assert (rig.depth("a.x"), rig.depth("a.y")) == (1, 0)
-    client.acks(dispatches[:1])
-    assert client.errors() == []
-    assert rig.depth("a.x") == 0
-
-
-def test_the_last_so_many_are_the_last_in_the_order_in_which_they_were_given_out() -> None:
-    rig = Rig()
-    client = rig.client()
-    client.consumer(ActiveMQQueue("a.>"))
-    for name in ("a.x", "a.y", "a.y", "a.x"):
-        client.send("1", destination=ActiveMQQueue(name))
-    dispatches = client.take(MessageDispatch)
-    client.acks(dispatches[2:], count=2)
-    assert client.errors() == []
-    assert (rig.depth("a.x"), rig.depth("a.y")) == (1, 1)
-
-
 def test_an_individual_acknowledgement_of_a_consumer_of_several_queues_is_about_one() -> None:
     rig = Rig()
     client = rig.client()
@@ -83,17 +52,6 @@ def test_an_individual_acknowledgement_of_a_consumer_of_several_queues_is_about_
     client.acks(dispatches[3:], AckType.INDIVIDUAL, count=0)
     assert client.errors() == []
     assert (rig.depth("a.x"), rig.depth("a.y")) == (2, 1)
-
-
-def test_a_consumer_of_several_queues_that_has_seen_nothing_gives_all_back_uncounted() -> None:
-    rig = Rig()
-    client = rig.client()
-    consumer = client.consumer(ActiveMQQueue("a.>"))
-    client.send("x", destination=ActiveMQQueue("a.x"))
-    client.take(MessageDispatch)
-    client.remove(consumer, -1)
-    client.consumer(ActiveMQQueue("a.x"))
-    assert counters(client.take(MessageDispatch)) == [0]
 
 
 def test_a_consumer_of_several_queues_cannot_pull_until_it_has_a_prefetch() -> None:
@@ -108,30 +66,6 @@ def test_a_consumer_of_several_queues_cannot_pull_until_it_has_a_prefetch() -> N
     client.tell(ConsumerControl(consumer_id=consumer, prefetch=1))
     rig.run()
     assert client.messages() == ["x"]
-
-
-@pytest.mark.parametrize("kind", [ActiveMQQueue, ActiveMQTopic])
-def test_a_consumer_that_cannot_have_all_its_destinations_has_none(kind: type[ActiveMQDestination]) -> None:
-    rig = Rig(settings(broker={"max_destinations": 2}))
-    client = rig.client()
-    refusal = client.refused(client.consumer_info(kind("a,b,c")))
-    assert refusal == ("ResourceAllocationException", "too-many-destinations")
-    rig.run()
-    assert client.session.subscriptions == {}
-    named: Any = rig.broker.destinations.queues if kind is ActiveMQQueue else rig.broker.destinations.topics
-    assert [found.subscriptions for found in named.values()] == [[], []]
-    client.consumer(kind("a"))
-    client.consumer(kind("a,b"))
-    client.consumer(kind("a.>"))
-
-
-def test_a_connection_consumes_a_limited_number_of_destinations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.sessions.consumers.MAX_PARTS", 2)
-    client = Rig().client()
-    refusal = ("ResourceAllocationException", "limit-exceeded")
-    assert client.refused(client.consumer_info(ActiveMQQueue("a,b,c"))) == refusal
-    client.consumer(ActiveMQQueue("a,b"))
-    assert client.refused(client.consumer_info(ActiveMQQueue("c"))) == refusal
 
 
 def test_destinations_that_come_beyond_the_limit_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,23 +94,6 @@ def test_messages_of_several_queues_have_different_numbers() -> None:
     assert client.refused(client.ack(dispatches[1:]))[1] == "unknown-message"
     client.done(client.ack(dispatches[:1], destination=None))
     assert rig.depth("a.x") == 0
-
-
-def test_a_composite_is_sent_to_all_its_parts() -> None:
-    rig = Rig()
-    client = rig.client()
-    client.send("1", destination=ActiveMQQueue("a,topic://t, b"))
-    assert (rig.depth("a"), rig.depth("b")) == (1, 1)
-
-
-def test_subscribers_of_a_topic_are_all_given_its_messages_but_not_earlier_ones() -> None:
-    rig = Rig()
-    clients = [rig.client() for _ in range(3)]
-    clients[0].consumer(T)
-    clients[1].consumer(ActiveMQTopic("*"))
-    clients[2].send("1", destination=T)
-    clients[2].consumer(T)
-    assert [client.messages() for client in clients] == [["1"], ["1"], []]
 
 
 def test_a_subscriber_that_wants_no_local_messages_is_not_given_its_own() -> None:

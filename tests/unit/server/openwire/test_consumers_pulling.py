@@ -1,7 +1,6 @@
 """Consumers without a prefetch, which ask for each message."""
 
-from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, MessagePull
-from quire.protocols.openwire.negotiation import WireFormat
+from quire.protocols.openwire.commands import MessageDispatch
 from quire.protocols.openwire.structures import (
     ConsumerId,
 )
@@ -28,14 +27,6 @@ def test_a_pull_that_does_not_wait_ends_without_a_message() -> None:
     assert client.messages() == []
 
 
-def test_a_pull_that_does_not_wait_finds_what_was_sent_before() -> None:
-    rig, client = with_messages(0)
-    consumer = client.consumer(prefetch=0)
-    client.tell(client.message("1"), MessagePull(consumer_id=consumer, destination=Q, timeout=-1))
-    rig.run()
-    assert client.messages() == ["1"]
-
-
 def test_a_pull_waits_as_long_as_it_says() -> None:
     rig, client = with_messages(0)
     consumer = client.consumer(prefetch=0)
@@ -52,18 +43,6 @@ def test_a_pull_waits_as_long_as_it_says() -> None:
     rig.advance(1)
     rig.run()
     assert client.messages() == []
-
-
-def test_a_pull_of_zero_waits_for_ever() -> None:
-    rig = Rig()
-    client = rig.client(format=WireFormat(inactivity_ms=0))
-    consumer = client.consumer(prefetch=0)
-    pull(client, consumer, 0)
-    rig.advance(100_000)
-    rig.run()
-    assert client.messages() == []
-    rig.client().send("1")
-    assert client.messages() == ["1"]
 
 
 def test_a_pull_of_a_consumer_that_has_a_prefetch_or_is_gone_is_ignored() -> None:
@@ -88,43 +67,9 @@ def test_a_consumer_of_a_topic_and_a_durable_one_pull_too() -> None:
         client.remove(consumer)
 
 
-def test_a_prefetch_that_is_raised_ends_a_pull() -> None:
-    rig, client = with_messages(0)
-    consumer = client.consumer(prefetch=0)
-    pull(client, consumer, 500)
-    client.tell(ConsumerControl(consumer_id=consumer, prefetch=5))
-    rig.advance(1)
-    rig.run()
-    assert client.messages() == []
-    client.send("1", "2")
-    assert client.messages() == ["1", "2"]
-
-
-def test_a_pull_takes_the_place_of_the_one_before() -> None:
-    rig, client = with_messages(0)
-    consumer = client.consumer(prefetch=0)
-    pull(client, consumer, 500)
-    pull(client, consumer, 5000)
-    rig.advance(1)
-    rig.run()
-    assert client.messages() == []
-    client.send("1", "2")
-    assert client.messages() == ["1"]
-
-
 def test_a_timeout_below_minus_one_does_not_wait() -> None:
     rig, client = with_messages(0)
     consumer = client.consumer(prefetch=0)
     pull(client, consumer, -7)
     rig.run()
     assert (client.messages(), client.errors()) == ([None], [])
-
-
-def test_a_closed_consumer_pulls_no_more() -> None:
-    rig, client = with_messages(0)
-    consumer = client.consumer(prefetch=0)
-    pull(client, consumer, 500)
-    client.remove(consumer)
-    rig.advance(1)
-    rig.run()
-    assert client.received() == []

@@ -4,7 +4,7 @@ import pytest
 
 from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, RemoveSubscriptionInfo, Response
 from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue, ActiveMQTopic, ConnectionId
-from tests.unit.server.openwire.rig import OpenWireClient, Rig, T, counters, sequence_of, texts
+from tests.unit.server.openwire.rig import OpenWireClient, Rig, T, texts
 
 
 def unsubscribe(client: OpenWireClient, name: str = "s") -> RemoveSubscriptionInfo:
@@ -23,24 +23,6 @@ def test_messages_of_a_consumer_that_is_away_are_kept_for_it() -> None:
     sender.send("2", "3", destination=T)
     client.consumer(T, subscription_name="s")
     assert client.messages() == ["2", "3"]
-
-
-def test_they_are_kept_over_the_end_of_the_connection_and_of_the_broker() -> None:
-    rig = Rig()
-    client = rig.client(client_id="c")
-    client.consumer(T, subscription_name="s")
-    client.vanish()
-    rig.client().send("1", destination=T)
-    again = rig.reopen()
-    client = again.client(client_id="c")
-    client.consumer(T, subscription_name="s")
-    dispatches = client.take(MessageDispatch)
-    assert texts(dispatches) == ["1"]
-    client.acks(dispatches)
-    client.vanish()
-    client = again.client(client_id="c")
-    client.consumer(T, subscription_name="s")
-    assert client.messages() == []
 
 
 @pytest.mark.parametrize(
@@ -89,39 +71,6 @@ def test_a_new_subscription_is_answered_when_it_is_stored(destination: ActiveMQD
     assert len(client.take(Response)) == 1
 
 
-def test_what_was_not_seen_does_not_count_as_delivered() -> None:
-    rig = Rig()
-    client = rig.client(client_id="c")
-    consumer = client.consumer(T, subscription_name="s")
-    client.send("1", "2", "3", destination=T)
-    dispatches = client.take(MessageDispatch)
-    client.remove(consumer, sequence_of(dispatches[0]))
-    client.consumer(T, subscription_name="s")
-    again = client.take(MessageDispatch)
-    assert texts(again) == ["1", "2", "3"]
-    assert counters(again) == [1, 0, 0]
-
-
-def test_a_subscription_has_one_consumer_at_a_time() -> None:
-    rig = Rig()
-    client = rig.client(client_id="c")
-    first = client.consumer(T, subscription_name="s")
-    second = client.consumer_info(T, subscription_name="s")
-    assert client.refused(second)[0] == "JMSException"
-    client.consumer(T, subscription_name="other")
-    client.remove(first)
-    client.consumer(T, subscription_name="s")
-
-
-def test_subscriptions_of_the_same_name_of_other_clients_are_apart() -> None:
-    rig = Rig()
-    clients = [rig.client(client_id=id) for id in ("a", "b")]
-    for client in clients:
-        client.consumer(T, subscription_name="s")
-    clients[0].send("1", destination=T)
-    assert [client.messages() for client in clients] == [["1"], ["1"]]
-
-
 def test_a_subscription_is_removed_when_nothing_consumes_it() -> None:
     rig = Rig()
     client = rig.client(client_id="c")
@@ -157,16 +106,6 @@ def test_a_subscription_that_wants_no_local_messages_is_not_given_its_own() -> N
     client.send("own", destination=T)
     other.send("other", destination=T)
     assert client.messages() == ["other"]
-
-
-def test_another_selector_makes_the_subscription_anew() -> None:
-    rig = Rig()
-    client = rig.client(client_id="c")
-    client.remove(client.consumer(T, subscription_name="s", selector="JMSType = 'x'"))
-    client.send("1", destination=T, type="x")
-    client.consumer(T, subscription_name="s", selector="JMSType = 'y'")
-    client.send("2", destination=T, type="y")
-    assert client.messages() == ["2"]
 
 
 def test_a_durable_subscription_may_be_to_all_topics_that_match() -> None:

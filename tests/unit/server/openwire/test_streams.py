@@ -11,13 +11,11 @@ from quire.broker.streams.groups.group import Group
 from quire.cursors.ack_set import AckSet
 from quire.errors import StoreFull
 from quire.protocols.openwire.commands import (
-    AckType,
     ConsumerControl,
     DestinationInfo,
     MessageDispatch,
     MessagePull,
     RemoveSubscriptionInfo,
-    TransactionType,
 )
 from quire.protocols.openwire.messages import OFFSET, PARTITION
 from quire.protocols.openwire.negotiation import WireFormat
@@ -27,8 +25,6 @@ from quire.protocols.openwire.structures import (
     ActiveMQQueue,
     ActiveMQTopic,
     ConsumerId,
-    Throwable,
-    XATransactionId,
 )
 from quire.server.openwire.dispatch_frames import number_of, part_and_sequence, part_of, place_properties
 from tests.unit.broker.harness import settings
@@ -100,19 +96,6 @@ def test_a_group_gets_each_message_and_its_progress_is_what_was_acknowledged() -
     assert not client.errors()
 
 
-def test_two_connections_share_a_group_and_its_client_id_does_not_matter() -> None:
-    broker = rig()
-    one, other = broker.client("one", client_id="mine"), broker.client("other", client_id="another")
-    member(one)
-    member(other)
-    settled(broker)
-    one.send(*map(str, range(10)), destination=S)
-    shares = [given(one), given(other)]
-    assert [len(share) for share in shares] == [5, 5]
-    assert [len({place(dispatch)[0] for dispatch in share}) for share in shares] == [1, 1]
-    assert read(shares[0] + shares[1]) == sorted(map(str, range(10)))
-
-
 def test_a_member_without_a_client_id_is_taken() -> None:
     client = rig().client(client_id="x")
     client.session.session.client_id = ""
@@ -171,23 +154,6 @@ def test_what_makes_no_sense_with_a_stream_is_refused(
     assert not broker.broker.groups.readers
 
 
-def test_members_of_a_group_have_one_selector() -> None:
-    broker = rig()
-    client = broker.client()
-    member(client, selector="x > 1")
-    assert client.refused(client.consumer_info(S, subscription_name="g"))[1] == "group-mismatch"
-
-
-def test_a_connection_may_have_so_many_parts_of_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.sessions.consumers.MAX_PARTS", 5)
-    client = rig(partitions=2).client()
-    member(client)
-    assert client.refused(client.consumer_info(S, subscription_name="g"))[1] == "limit-exceeded"
-    client.consumer()
-    client.consumer()
-    assert client.refused(client.consumer_info())[1] == "limit-exceeded"
-
-
 @drawn(st.integers(1, 2**40), st.integers(0, 2**30), st.integers(0, 999))
 def test_a_number_says_the_part_and_the_offset(offset: int, subscription: int, partition: int) -> None:
     number = number_of(offset, subscription)
@@ -235,16 +201,6 @@ def test_a_partition_that_is_not_there_is_an_error() -> None:
     client = rig().client()
     message = client.message("x", S, marshalled_properties=properties(partition=Typed(Tag.INT, 7)))
     assert client.refused(message)[1] == "invalid-header"
-
-
-def test_a_send_in_a_transaction_is_there_with_its_commit() -> None:
-    broker = rig(partitions=1)
-    client = broker.client()
-    transaction = client.begin()
-    client.send("x", destination=S, transaction_id=transaction)
-    assert broker.broker.stream("s").count == 0
-    client.done(client.step(TransactionType.COMMIT_ONE_PHASE, transaction))
-    assert broker.broker.stream("s").count == 1
 
 
 def test_what_a_message_says_of_its_own_place_is_replaced() -> None:
@@ -333,50 +289,6 @@ def test_a_range_begins_with_its_first_message() -> None:
     assert read(given(client)) == read([dispatches[number] for number in (0, 1, 5)])
 
 
-def test_a_range_that_ends_before_it_begins_is_refused() -> None:
-    broker = rig()
-    client = broker.client()
-    member(client)
-    settled(broker)
-    client.send("a", "b", "c", destination=S)
-    first, second, third = given(client)
-    assert client.refused(client.ack([third, first], count=2))[1] == "invalid-argument"
-    assert client.refused(client.ack([third, second], AckType.DELIVERED, count=2))[1] == "invalid-argument"
-    assert group_of(broker).lag == 3
-
-
-def test_a_range_whose_first_message_is_done_is_the_last_so_many() -> None:
-    broker = rig()
-    client = broker.client()
-    member(client)
-    settled(broker)
-    client.send("a", "b", "c", "d", destination=S)
-    dispatches = given(client)
-    client.acks(dispatches[1:2])
-    client.acks([dispatches[1], dispatches[3]], count=2)
-    assert group_of(broker).lag == 1
-    assert not client.errors()
-
-
-def test_an_acknowledgement_that_comes_too_late_is_no_error_and_counts_if_the_message_waits() -> None:
-    broker = rig(partitions=1, consume_timeout=5.0, retry_delays="60s")
-    client = broker.client()
-    member(client)
-    client.send("x", destination=S)
-    settled(broker)
-    (dispatch,) = given(client)
-    broker.advance(6.0)
-    broker.run()
-    group = group_of(broker)
-    assert group.retries is not None
-    assert group.retries.depth == 1
-    client.acks([dispatch])
-    assert (group.late, group.stale, group.retries.depth) == (1, 0, 0)
-    client.acks([dispatch])
-    assert (group.late, group.stale) == (1, 1)
-    assert not client.errors()
-
-
 def test_an_acknowledgement_of_an_assignment_that_has_ended_does_not_count() -> None:
     broker = rig(partitions=1)
     client = broker.client()
@@ -421,37 +333,6 @@ def test_a_message_that_comes_again_is_no_duplicate_to_the_client_and_shows_its_
     assert group_of(broker).lag == 0
 
 
-def test_poison_is_tried_again_by_the_group_and_becomes_its_dead_letter_in_the_end() -> None:
-    broker = rig(partitions=1, retry_delays="1s", retry_maximum=2)
-    client = broker.client()
-    member(client)
-    client.send("x", destination=S)
-    settled(broker)
-    for _ in range(3):
-        (dispatch,) = given(client)
-        client.acks([dispatch], AckType.POISON, poison_cause=Throwable("java.lang.Error", "no"))
-        settled(broker)
-    assert not given(client)
-    letters = broker.queue("%DLQ%g")
-    assert letters.depth == 1
-    client.consumer(ActiveMQQueue("%DLQ%g"))
-    (letter,) = given(client)
-    assert letter.message is not None
-    assert letter.message.marshalled_properties is not None
-    assert "java.lang.Error: no" in str(read_map(letter.message.marshalled_properties))
-
-
-def test_poison_in_a_transaction_is_refused() -> None:
-    broker = rig(partitions=1)
-    client = broker.client()
-    member(client)
-    client.send("x", destination=S)
-    settled(broker)
-    dispatches = given(client)
-    ack = client.ack(dispatches, AckType.POISON, transaction=client.begin())
-    assert client.refused(ack)[1] == "invalid-argument"
-
-
 def test_a_message_that_the_client_cannot_take_becomes_a_dead_letter() -> None:
     broker = rig(partitions=1)
     client = broker.client(format=WireFormat(max_frame_size=2000))
@@ -465,93 +346,7 @@ def test_a_message_that_the_client_cannot_take_becomes_a_dead_letter() -> None:
 # Transactions.
 
 
-def test_a_transaction_settles_with_its_commit_and_leases_do_not_end_in_it() -> None:
-    broker = rig(consume_timeout=5.0)
-    client = broker.client()
-    member(client)
-    settled(broker)
-    client.send("a", "b", "c", "d", destination=S)
-    dispatches = given(client)
-    transaction = client.begin()
-    client.acks(dispatches[:2], transaction=transaction)
-    client.acks(dispatches[:4], transaction=transaction)
-    assert group_of(broker).lag == 4
-    broker.advance(20.0)
-    broker.run()
-    client.done(client.step(TransactionType.COMMIT_ONE_PHASE, transaction))
-    assert group_of(broker).lag == 0
-    assert not client.errors()
-
-
-def test_after_a_rollback_the_member_still_has_the_messages() -> None:
-    broker = rig()
-    client = broker.client()
-    member(client)
-    settled(broker)
-    client.send("a", "b", destination=S)
-    dispatches = given(client)
-    transaction = client.begin()
-    client.acks(dispatches, transaction=transaction)
-    client.done(client.step(TransactionType.ROLLBACK, transaction))
-    client.acks(dispatches, AckType.REDELIVERED)
-    assert group_of(broker).lag == 2
-    client.acks(dispatches)
-    assert group_of(broker).lag == 0
-    assert not client.errors()
-
-
-def test_an_xa_transaction_sends_to_streams_but_acknowledges_nothing_of_them() -> None:
-    broker = rig(partitions=1)
-    client = broker.client()
-    member(client)
-    client.send("x", destination=S)
-    settled(broker)
-    dispatches = given(client)
-    branch = XATransactionId(1, b"g", b"b")
-    client.done(client.step(TransactionType.BEGIN, branch))
-    client.send("y", destination=S, transaction_id=branch)
-    assert client.refused(client.ack(dispatches, transaction=branch))[1] == "invalid-argument"
-    client.done(client.step(TransactionType.END, branch))
-    client.done(client.step(TransactionType.COMMIT_ONE_PHASE, branch))
-    assert broker.broker.stream("s").count == 2
-    assert group_of(broker).lag == 2
-
-
 # Credit.
-
-
-def test_messages_that_the_application_has_take_no_credit_but_their_leases_end() -> None:
-    broker = rig(partitions=1, consume_timeout=5.0, retry_delays="60s")
-    client = broker.client()
-    member(client, prefetch=2)
-    client.send("a", "b", "c", "d", destination=S)
-    settled(broker)
-    first = given(client)
-    assert texts(first) == ["a", "b"]
-    client.acks(first, AckType.DELIVERED)
-    assert texts(given(client)) == ["c", "d"]
-    broker.advance(6.0)
-    broker.run()
-    retries = group_of(broker).retries
-    assert retries is not None
-    assert retries.depth == 4
-
-
-def test_what_was_delivered_and_is_acknowledged_in_a_transaction_has_no_end_of_its_lease() -> None:
-    broker = rig(partitions=1, consume_timeout=5.0)
-    client = broker.client()
-    member(client, prefetch=2)
-    client.send("a", "b", "c", destination=S)
-    settled(broker)
-    first = given(client)
-    transaction = client.begin()
-    client.acks(first, AckType.DELIVERED, transaction=transaction)
-    (third,) = given(client)
-    client.acks([*first, third], transaction=transaction)
-    broker.advance(20.0)
-    broker.run()
-    client.done(client.step(TransactionType.COMMIT_ONE_PHASE, transaction))
-    assert group_of(broker).lag == 0
 
 
 def pulled(client: OpenWireClient, consumer: ConsumerId, timeout: int) -> list[str | None]:
@@ -632,62 +427,6 @@ def test_the_number_of_another_consumer_says_nothing() -> None:
     assert left(broker, client) == [("a", 1)]
 
 
-def test_what_was_acknowledged_last_tells_that_nothing_behind_it_was_seen() -> None:
-    broker = rig(partitions=1)
-    client = broker.client()
-    id = member(client)
-    client.send("a", "b", destination=S)
-    settled(broker)
-    first, _ = given(client)
-    client.acks([first])
-    client.remove(id, id_of(first).broker_sequence_id)
-    assert left(broker, client) == [("b", 0)]
-
-
-@pytest.mark.parametrize("is_blameless", [False, True])
-def test_a_lost_connection_is_a_failed_delivery_of_the_oldest_message(is_blameless: bool) -> None:
-    """Unless it was a link between brokers: the client did nothing."""
-    broker = rig(partitions=1, retry_delays="60s")
-    client = broker.client()
-    member(client)
-    client.send("a", "b", destination=S)
-    settled(broker)
-    client.session.is_blameless = is_blameless
-    client.vanish()
-    settled(broker)
-    other = broker.client()
-    assert left(broker, other) == [("a", 1), ("b", 1)]
-    assert [
-        message.failures for child in other.session.subscriptions.values() for message in child.in_flight.values()
-    ] == [0 if is_blameless else 1, 0]
-
-
-def test_a_reader_leaves_nothing_behind() -> None:
-    broker = rig()
-    client = broker.client()
-    id = client.consumer(S)
-    assert len(broker.broker.groups.readers) == 1
-    client.remove(id)
-    assert not broker.broker.groups.readers
-    assert not client.session.subscriptions
-
-
-def test_a_member_whose_partition_is_moved_away_finishes_what_it_has() -> None:
-    broker = rig(partitions=2)
-    one, other = broker.client(), broker.client()
-    member(one)
-    settled(broker)
-    one.send(*map(str, range(4)), destination=S)
-    dispatches = given(one)
-    member(other)
-    settled(broker)
-    one.acks(dispatches)
-    settled(broker)
-    one.send(*map(str, range(4, 8)), destination=S)
-    assert (len(given(one)), len(given(other))) == (2, 2)
-    assert not one.errors()
-
-
 def test_messages_of_a_partition_that_comes_back_are_told_apart() -> None:
     """Clients take a message whose id comes twice for a duplicate, and what another member gave back may be one."""
     broker = rig(partitions=2)
@@ -719,25 +458,6 @@ def test_a_group_is_removed_by_its_full_name() -> None:
     client.done(removal)
     assert not broker.broker.stream("s").groups
     assert client.refused(removal)[1] == "unknown-consumer-group"
-
-
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [
-        ("g", "invalid-argument"),
-        ("other", "unknown-subscription"),
-        ("stream://s", "invalid-argument"),
-        ("stream://t?group=g", "unknown-destination"),
-        ("stream://s?start=g", "invalid-destination"),
-        ("stream://s,stream://t?group=g", "invalid-argument"),
-    ],
-)
-def test_no_group_is_removed_by_mistake(name: str, code: str) -> None:
-    broker = rig()
-    client = broker.client()
-    client.remove(member(client))
-    assert client.refused(RemoveSubscriptionInfo(client_id=client.id, subscription_name=name))[1] == code
-    assert "g" in broker.broker.stream("s").groups
 
 
 # Browsing.

@@ -133,16 +133,6 @@ def test_another_connection_may_not_consume_it(kind: type[ActiveMQDestination]) 
     assert other.refused(other.consumer_info(temporary)) == ("InvalidDestinationException", "invalid-destination")
 
 
-def test_another_connection_may_neither_create_nor_remove_it() -> None:
-    rig = Rig()
-    client, other = rig.client(), rig.client()
-    foreign = ActiveMQTempQueue(f"{client.id}:9")
-    refusal = ("InvalidDestinationException", "invalid-destination")
-    assert other.refused(DestinationInfo(destination=foreign, operation_type=ADD)) == refusal
-    temporary = client.temporary()
-    assert other.refused(removal(temporary)) == refusal
-
-
 def test_one_that_was_not_created_cannot_be_consumed() -> None:
     client = Rig().client()
     assert client.refused(client.consumer_info(ActiveMQTempQueue(f"{client.id}:1")))[0] == "InvalidDestinationException"
@@ -156,17 +146,6 @@ def test_it_may_be_created_again_and_removed_again() -> None:
     client.done(removal(temporary))
     client.temporary()
     client.consumer(temporary)
-
-
-def test_one_with_consumers_is_not_removed() -> None:
-    rig = Rig()
-    client = rig.client()
-    temporary = client.temporary()
-    consumer = client.consumer(temporary)
-    assert client.refused(removal(temporary)) == ("JMSException", "destination-in-use")
-    client.remove(consumer)
-    client.done(removal(temporary))
-    assert not rig.broker.routing.temporaries.queues
 
 
 def test_one_whose_consumer_is_about_to_go_is_removed() -> None:
@@ -219,14 +198,6 @@ def test_it_goes_with_its_connection(end: str) -> None:
     assert told(hears) == [(REMOVE, name) for name in names]
 
 
-def test_nothing_of_it_is_stored() -> None:
-    rig = Rig()
-    client = rig.client()
-    client.send("1", destination=client.temporary())
-    again = rig.reopen()
-    assert list(again.broker.destinations.queues) == []
-
-
 def test_its_own_connection_may_browse_it_and_no_other() -> None:
     rig = Rig()
     client, other = rig.client(), rig.client()
@@ -239,23 +210,6 @@ def test_its_own_connection_may_browse_it_and_no_other() -> None:
     assert other.refused(other.consumer_info(temporary, browser=True))[1] == "invalid-destination"
     client.consumer(temporary)
     assert client.messages() == ["1", "2"]
-
-
-def test_it_cannot_be_one_of_several() -> None:
-    client = Rig().client()
-    temporary = client.temporary()
-    several = ActiveMQTempQueue(f"{temporary.physical_name},{client.id}:2")
-    assert client.refused(client.consumer_info(several))[1] == "invalid-destination"
-
-
-def test_a_connection_has_a_limited_number_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.sessions.session.MAX_TEMPORARIES", 1)
-    client = Rig().client()
-    temporary = client.temporary(1)
-    second = DestinationInfo(destination=ActiveMQTempQueue(f"{client.id}:2"), operation_type=ADD)
-    assert client.refused(second) == ("ResourceAllocationException", "limit-exceeded")
-    client.done(removal(temporary))
-    client.temporary(2)
 
 
 # Who hears of them.

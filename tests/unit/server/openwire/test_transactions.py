@@ -7,13 +7,12 @@ from quire.protocols.openwire.commands import (
     AckType,
     ExceptionResponse,
     MessageDispatch,
-    RemoveInfo,
     Response,
     TransactionType,
 )
 from quire.protocols.openwire.structures import ActiveMQQueue, ConnectionId, LocalTransactionId
 from tests.unit.broker.harness import settings
-from tests.unit.server.openwire.rig import OpenWireClient, Rig, counters, fault_tolerant, thrown
+from tests.unit.server.openwire.rig import OpenWireClient, Rig, fault_tolerant, thrown
 
 COMMIT, ROLLBACK = TransactionType.COMMIT_ONE_PHASE, TransactionType.ROLLBACK
 
@@ -31,18 +30,6 @@ def in_one(client: OpenWireClient, id: LocalTransactionId, *texts: str) -> None:
     client.tell(*[client.message(text, transaction_id=id) for text in texts])
 
 
-def test_what_is_sent_is_there_with_the_commit() -> None:
-    rig = Rig()
-    client, other = rig.client(), rig.client()
-    other.consumer()
-    id = client.begin()
-    in_one(client, id, "1", "2")
-    rig.run()
-    assert other.messages() == []
-    client.done(client.step(COMMIT, id))
-    assert other.messages() == ["1", "2"]
-
-
 def test_a_commit_is_answered_when_it_is_durable() -> None:
     rig = Rig()
     client = rig.client()
@@ -57,25 +44,6 @@ def test_a_commit_is_answered_when_it_is_durable() -> None:
     assert rig.reopen().depth() == 1
 
 
-def test_what_is_sent_is_gone_with_the_rollback() -> None:
-    rig = Rig()
-    client = rig.client()
-    id = client.begin()
-    in_one(client, id, "1")
-    client.done(client.step(ROLLBACK, id))
-    assert rig.depth() == 0
-
-
-def test_what_is_acknowledged_is_done_with_the_commit() -> None:
-    rig, client, dispatches = given(3)
-    id = client.begin()
-    client.acks(dispatches[:2], transaction=id)
-    assert rig.depth() == 3
-    client.done(client.step(COMMIT, id))
-    assert rig.depth() == 1
-    assert client.errors() == []
-
-
 def test_what_was_acknowledged_stays_in_flight_after_a_rollback_for_the_client_to_deliver_again() -> None:
     rig, client, dispatches = given(2)
     id = client.begin()
@@ -88,72 +56,6 @@ def test_what_was_acknowledged_stays_in_flight_after_a_rollback_for_the_client_t
     client.done(client.step(COMMIT, id))
     assert client.errors() == []
     assert rig.depth() == 0
-
-
-def test_a_client_that_goes_leaves_nothing_of_its_transactions() -> None:
-    rig, client, dispatches = given(1)
-    id = client.begin()
-    client.acks(dispatches, transaction=id)
-    in_one(client, id, "new")
-    assert rig.broker.core.transaction_bytes > 0
-    client.vanish()
-    assert rig.broker.core.transaction_bytes == 0
-    other = rig.client()
-    other.consumer()
-    again = other.take(MessageDispatch)
-    assert counters(again) == [1]
-    assert rig.depth() == 1
-
-
-def test_the_end_of_the_connection_rolls_back_too() -> None:
-    rig, client, _ = given(0)
-    in_one(client, client.begin(), "new")
-    client.done(RemoveInfo(object_id=ConnectionId(client.id)))
-    assert rig.depth() == 0
-
-
-def test_a_consumer_that_is_closed_in_a_transaction_has_its_acknowledgements_committed() -> None:
-    rig, client, dispatches = given(2)
-    id = client.begin()
-    client.acks(dispatches, transaction=id)
-    client.remove(dispatches[0].consumer_id)
-    client.done(client.step(COMMIT, id))
-    assert client.errors() == []
-    assert rig.depth() == 0
-
-
-def test_what_was_acknowledged_and_is_given_back_as_unseen_is_done_with_the_commit_too() -> None:
-    rig, client, dispatches = given(3)
-    id = client.begin()
-    client.acks(dispatches[:2], transaction=id)
-    client.remove(dispatches[0].consumer_id, -1)
-    client.done(client.step(COMMIT, id))
-    assert client.errors() == []
-    assert rig.depth() == 1
-    client.consumer()
-    assert client.messages() == ["2"]
-
-
-def test_a_begin_may_be_repeated() -> None:
-    rig = Rig()
-    client = rig.client()
-    id = client.begin()
-    in_one(client, id, "1")
-    client.done(client.step(TransactionType.BEGIN, id))
-    client.done(client.step(COMMIT, id))
-    assert rig.depth() == 1
-
-
-def test_several_transactions_of_a_connection_are_apart() -> None:
-    rig = Rig()
-    client = rig.client()
-    first, second = client.begin(1), client.begin(2)
-    in_one(client, first, "1")
-    in_one(client, second, "2")
-    client.done(client.step(COMMIT, second))
-    client.done(client.step(ROLLBACK, first))
-    client.consumer()
-    assert client.messages() == ["2"]
 
 
 @pytest.mark.parametrize("type", [COMMIT, ROLLBACK])
@@ -237,53 +139,6 @@ def test_a_fault_tolerant_client_whose_send_failed_keeps_its_connection() -> Non
     client.tell(client.message("1", ActiveMQQueue(","), transaction_id=id))
     assert client.refused(client.step(COMMIT, id))[0] == "TransactionRolledBackException"
     assert client.is_open()
-
-
-def test_a_send_that_failed_and_was_answered_leaves_its_transaction_alone() -> None:
-    rig = Rig()
-    client = rig.client()
-    id = client.begin()
-    assert client.refused(client.message("1", ActiveMQQueue(","), transaction_id=id))[1] == "invalid-destination"
-    in_one(client, id, "2")
-    client.done(client.step(COMMIT, id))
-    assert rig.depth() == 1
-
-
-def test_poison_in_a_transaction_is_refused() -> None:
-    _, client, dispatches = given(1)
-    id = client.begin()
-    assert client.refused(client.ack(dispatches, AckType.POISON, transaction=id))[1] == "invalid-argument"
-
-
-def test_a_transaction_that_is_too_large_is_rolled_back() -> None:
-    rig = Rig(settings(transaction={"max_messages": 2}))
-    client = rig.client()
-    id = client.begin()
-    in_one(client, id, "1", "2", "3")
-    rig.run()
-    assert client.errors() == ["transaction-too-large"]
-    assert client.refused(client.step(COMMIT, id))[0] == "TransactionRolledBackException"
-    assert rig.depth() == 0
-
-
-def test_a_transaction_that_is_open_for_too_long_is_rolled_back() -> None:
-    rig = Rig(settings(transaction={"max_age": 10.0}))
-    client = rig.client()
-    id = client.begin()
-    in_one(client, id, "1")
-    rig.advance(11)
-    rig.run()
-    assert client.refused(client.step(COMMIT, id)) == ("TransactionRolledBackException", "transaction-timed-out")
-    assert rig.depth() == 0
-
-
-def test_a_connection_has_a_limited_number_of_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.transactions.transaction.MAX_TRANSACTIONS", 2)
-    client = Rig().client()
-    client.begin(1)
-    client.begin(2)
-    third = client.step(TransactionType.BEGIN, LocalTransactionId(3, ConnectionId(client.id)))
-    assert client.refused(third)[1] == "limit-exceeded"
 
 
 def test_a_commit_whose_store_fails_is_told_and_closed() -> None:

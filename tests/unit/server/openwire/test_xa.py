@@ -3,7 +3,6 @@
 import pytest
 
 from quire.broker.transactions.decisions import Xid
-from quire.errors import StoreFull
 from quire.protocols.openwire.commands import (
     DataArrayResponse,
     ExceptionResponse,
@@ -117,33 +116,6 @@ def test_a_prepared_branch_is_rolled_back_and_its_messages_are_there_again() -> 
     assert recovered(client) == []
 
 
-@pytest.mark.parametrize("outcome", [TWO, ROLLBACK])
-def test_a_prepared_branch_outlives_its_connection_and_the_broker(outcome: TransactionType) -> None:
-    rig = Rig()
-    prepared(rig).vanish()
-    rig.run()
-    assert recovered(rig.client()) == [XID]
-    again = rig.reopen()
-    client = again.client()
-    client.consumer()
-    assert client.messages() == []
-    assert recovered(client) == [XID]
-    client.done(client.step(outcome, XID))
-    assert client.messages() == (["new"] if outcome is TWO else ["old"])
-    assert recovered(client) == []
-
-
-def test_a_branch_that_was_not_prepared_goes_with_its_connection() -> None:
-    rig = Rig()
-    client = rig.client()
-    begun(client, "1")
-    client.vanish()
-    other = rig.client()
-    assert recovered(other) == []
-    assert xa_error(other, ONE) == "-4"
-    assert rig.depth() == 0
-
-
 def test_a_prepare_is_answered_when_it_is_durable() -> None:
     rig = Rig()
     client = rig.client()
@@ -200,35 +172,6 @@ def test_a_send_in_a_branch_that_has_ended_is_refused() -> None:
     assert client.errors() == ["wrong-transaction-state"]
 
 
-def test_the_failure_of_a_branch_says_nothing_of_a_later_one_with_the_same_name() -> None:
-    rig = Rig()
-    client = rig.client()
-    begun(client)
-    client.tell(client.message("1", ActiveMQQueue(","), transaction_id=XID))
-    rig.run()
-    client.errors()
-    client.done(client.step(ROLLBACK, XID))
-    begun(client, "2")
-    client.done(client.step(ONE, XID))
-    assert rig.depth() == 1
-
-
-def test_a_prepare_that_is_not_stored_rolls_the_branch_back() -> None:
-    rig = Rig()
-    client = rig.client()
-    begun(client, "1")
-    rig.run()
-    client.request(client.step(PREPARE, XID))
-    rig.turn()
-    rig.commit(StoreFull("no space left"))
-    rig.run_turns()
-    assert client.errors() == ["store-full"]
-    assert client.connection.closed
-    rig.advance(1)
-    rig.run()
-    assert recovered(rig.client()) == []
-
-
 def test_sends_in_branches_that_do_not_exist_are_refused_and_leave_nothing_behind() -> None:
     rig = Rig()
     client = rig.client()
@@ -246,48 +189,3 @@ def test_sends_in_branches_that_do_not_exist_are_refused_and_leave_nothing_behin
     session = client.session.session
     assert isinstance(session, LocalSession)
     assert session.transactions._failed_branches.keys() == {branch_tx(Xid(4660, b"global", b"branch"))}
-
-
-def test_a_late_send_in_a_prepared_branch_is_refused_and_its_commit_stands() -> None:
-    rig = Rig()
-    client = prepared(rig)
-    client.tell(client.message("late", transaction_id=XID))
-    rig.run()
-    assert client.errors() == ["wrong-transaction-state"]
-    client.done(client.step(TWO, XID))
-    assert rig.depth() == 1
-
-
-def test_a_connection_has_a_limited_number_of_branches_that_are_not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.transactions.transaction.MAX_TRANSACTIONS", 2)
-    rig = Rig()
-    client, other = rig.client(), rig.client()
-    first, second, third = (XATransactionId(4660, b"global", b"%d" % number) for number in range(3))
-    client.done(client.step(BEGIN, first))
-    client.done(client.step(BEGIN, second))
-    refused = client.ask(client.step(BEGIN, third))
-    assert isinstance(refused, ExceptionResponse)
-    assert refused.exception is not None
-    assert (refused.exception.message or "").startswith("limit-exceeded: 2 transactions are open")
-    other.done(other.step(BEGIN, third))  # each connection has its own
-    client.tell(client.message("1", transaction_id=first))
-    client.done(client.step(PREPARE, first))  # a prepared one does not count
-    client.done(client.step(BEGIN, XATransactionId(4660, b"global", b"4")))
-    client.done(client.step(ROLLBACK, second))  # neither does one that is over
-    client.done(client.step(BEGIN, XATransactionId(4660, b"global", b"5")))
-
-
-def test_a_branch_that_another_connection_goes_on_with_counts_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.broker.transactions.transaction.MAX_TRANSACTIONS", 1)
-    rig = Rig()
-    client, other = rig.client(), rig.client()
-    begun(client, "1")
-    client.done(client.step(END, XID))
-    other.done(other.step(BEGIN, XID))
-    own = XATransactionId(4660, b"global", b"own")
-    client.done(client.step(BEGIN, own))
-    assert xa_error(other, BEGIN, XATransactionId(4660, b"global", b"more")) == "-3"
-    client.vanish()
-    rig.run()
-    other.done(other.step(ONE, XID))
-    assert rig.depth() == 1
