@@ -127,14 +127,6 @@ def test_headers_that_mean_nothing_for_a_queue_are_passed_over() -> None:
     assert client.messages() == [b"0"]
 
 
-def test_a_connection_has_a_limited_number_of_subscriptions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.server.stomp.stomp_consumers.MAX_SUBSCRIPTIONS", 2)
-    client = SteppedBroker().connect()
-    for id in ("a", "b", "c"):
-        subscribe(client, "/queue/q", id)
-    assert client.errors() == ["limit-exceeded"]
-
-
 @pytest.mark.parametrize("destination", ["/queue/q", "/queue/q.*", "/topic/t"])
 def test_two_subscriptions_may_have_the_same_id_and_end_together(destination: str) -> None:
     stepped = filled(1)
@@ -159,19 +151,6 @@ def test_an_unknown_ack_mode_is_auto_and_said_in_the_log(caplog: pytest.LogCaptu
     stepped.run()
     assert stepped.queue("q").depth == 0
     assert "unknown ack mode 'maybe'" in caplog.text
-
-
-def test_the_selectors_of_a_connection_have_a_limited_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("quire.sessions.consumers.MAX_SELECTORS", 11)
-    client = SteppedBroker().connect()
-    for id, length in (("a", 5), ("b", 6)):
-        subscribe(client, "/queue/q", id, selector="a = " + "1" * (length - 4))
-    subscribe(client, "/queue/q", "none")
-    client.frame("UNSUBSCRIBE", {"id": "a"})
-    subscribe(client, "/topic/*", "c", selector="b = 1")
-    assert client.errors() == []
-    subscribe(client, "/queue/q", "d", selector="b")
-    assert client.errors() == ["limit-exceeded"]
 
 
 def test_a_run_of_acknowledgements_is_done_but_for_what_is_unknown() -> None:

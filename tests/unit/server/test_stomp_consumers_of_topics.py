@@ -1,23 +1,11 @@
 """Consumers of topics over STOMP: plain ones, wildcards, client ids, durable subscriptions, advisories."""
 
-import json
-
 import pytest
 
 from quire.protocols.stomp.frames import encode_frame
 from quire.testing.stepped import SteppedBroker, SteppedClient
-from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers, settings
-from tests.unit.broker.subscribing import error_of, publish, subscribe, subscribed
-
-
-def test_every_subscription_of_a_topic_gets_every_message() -> None:
-    stepped = SteppedBroker()
-    clients = [subscribed(stepped, "/topic/t") for _ in range(2)]
-    publish(stepped, b"1", b"2")
-    for client in clients:
-        frames = client.take("MESSAGE")
-        assert bodies(frames) == [b"1", b"2"]
-        assert {frame.headers["destination"] for frame in frames} == {"/topic/t"}
+from tests.unit.broker.harness import bodies, consumer, filled, numbers, settings
+from tests.unit.broker.subscribing import publish, subscribe, subscribed
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -36,24 +24,6 @@ def test_two_subscriptions_of_one_connection_are_acknowledged_apart(version: str
     stepped.run()
     assert [(frame.body, frame.headers["subscription"]) for frame in client.take("MESSAGE")] == [(b"2", "a")]
     assert client.errors() == []
-
-
-def test_a_new_durable_subscription_is_confirmed_when_it_is_stored_and_a_known_one_at_once() -> None:
-    stepped = SteppedBroker()
-    client = stepped.connect(headers={"client-id": "c"})
-    client.send("", b"the topic is there", {"destination": "/topic/t"})
-    stepped.run()
-    durable = {"destination": "/topic/t", "activemq.subscriptionName": "s"}
-    client.subscribe("", headers={**durable, "receipt": "new"})
-    stepped.turn()
-    assert client.receipts() == []
-    stepped.commit()
-    assert client.receipts() == ["new"]
-    client.frame("UNSUBSCRIBE", {"id": "0"})
-    stepped.run()
-    client.subscribe("", headers={**durable, "receipt": "known"})
-    stepped.turn()
-    assert client.receipts() == ["known"]
 
 
 @pytest.mark.parametrize(
@@ -138,77 +108,7 @@ def test_a_retroactive_consumer_gets_what_the_topic_keeps() -> None:
     assert (plain.messages(), retroactive.messages()) == ([b"3"], numbers(1, 2, 3))
 
 
-def test_wildcards_subscribe_to_topics_that_are_there_and_that_come() -> None:
-    stepped = SteppedBroker()
-    publish(stepped, b"early", topic="news.eu")
-    client = subscribed(stepped, "/topic/news.>", "client")
-    publish(stepped, b"1", topic="news.eu")
-    publish(stepped, b"2", topic="news.us")
-    publish(stepped, b"3", topic="other")
-    frames = client.take("MESSAGE")
-    assert [(frame.body, frame.headers["destination"]) for frame in frames] == [
-        (b"1", "/topic/news.eu"), (b"2", "/topic/news.us"),
-    ]  # fmt: skip
-    client.ack(frames[1])
-    client.frame("UNSUBSCRIBE", {"id": "0", "receipt": "r"})
-    stepped.run()
-    publish(stepped, b"4", topic="news.eu")
-    assert (client.take("MESSAGE"), client.errors(), client.receipts()) == ([], [], ["r"])
-    assert stepped.broker.core.memory.used == 0
-
-
-def test_a_wildcard_shares_its_prefetch_among_topics_and_queues() -> None:
-    stepped = SteppedBroker()
-    client = subscribed(stepped, "/topic/a.*,/queue/a.*", "client-individual", activemq__prefetchSize="2")
-    publish(stepped, b"t1", b"t2", topic="a.1")
-    sender = stepped.connect()
-    for body in (b"q1", b"q2"):
-        sender.send("a.1", body)
-    stepped.run()
-    got = []
-    while frames := client.take("MESSAGE"):
-        assert len(frames) <= 2
-        got += bodies(frames)
-        for frame in frames:
-            client.ack(frame)
-        stepped.run()
-    assert sorted(got) == [b"q1", b"q2", b"t1", b"t2"]
-
-
 # Client ids.
-
-
-def test_a_client_id_is_for_one_connection_at_a_time() -> None:
-    stepped = SteppedBroker()
-    first = stepped.connect(headers={"client-id": "c"})
-    second = stepped.connect(headers={"client-id": "c"})
-    (error,) = second.take("ERROR")
-    assert error.headers["code"] == "invalid-header"
-    assert first.connection.peer in error.body.decode()
-    assert (first.errors(), first.connection.closed) == ([], False)
-    other = stepped.connect(headers={"client-id": "d"})
-    assert other.errors() == []
-
-
-@pytest.mark.parametrize("held", [False, True])
-def test_a_client_waits_for_its_client_id_while_its_lost_connection_is_read_to_its_end(*, held: bool) -> None:
-    stepped = SteppedBroker()
-    lost = stepped.connect(headers={"client-id": "c"})
-    lost.connection.has_ended = True
-    client = stepped.connect(headers={"client-id": "c"})
-    client.send("q", b"after", {"receipt": "r"})
-    lost.send("q", b"before")
-    stepped.run()
-    assert (client.take("CONNECTED"), client.errors(), stepped.queue("q").depth) == ([], [], 1)
-    if not held:
-        lost.vanish()
-    for _ in range(10):
-        stepped.advance(0.2 if held else 0.01)
-        stepped.run()
-    assert (len(client.take("CONNECTED")), client.receipts(), client.errors()) == (1, ["r"], [])
-    assert lost.connection.closed
-    third = stepped.connect(headers={"client-id": "c"})
-    assert third.errors() == ["invalid-header"]
 
 
 def test_a_client_that_waits_for_its_client_id_may_go() -> None:
@@ -222,24 +122,6 @@ def test_a_client_that_waits_for_its_client_id_may_go() -> None:
     stepped.run()
     assert len(client.take("CONNECTED")) == 1
     assert gone.take("CONNECTED") == []
-
-
-@pytest.mark.parametrize("leaving", ["disconnect", "vanish", "error"])
-def test_a_client_id_is_free_again_when_its_connection_ends(leaving: str) -> None:
-    stepped = SteppedBroker()
-    first = stepped.connect(headers={"client-id": "c"})
-    refused = stepped.connect(headers={"client-id": "c"})
-    refused.vanish()
-    if leaving == "disconnect":
-        first.frame("DISCONNECT")
-    elif leaving == "vanish":
-        first.vanish()
-    else:
-        first.feed(b"NONSENSE\n\n\0")
-    stepped.run()
-    assert stepped.connect(headers={"client-id": "c"}).errors() == []
-    first.session.closed()  # the transport says so later
-    assert stepped.connect(headers={"client-id": "c"}).errors() == ["invalid-header"]
 
 
 def test_a_client_id_has_a_length() -> None:
@@ -340,18 +222,6 @@ def test_an_unknown_durable_subscription_cannot_be_removed() -> None:
     assert client.errors() == ["unknown-subscription"]
 
 
-def test_it_has_one_consumer_at_a_time() -> None:
-    stepped = SteppedBroker()
-    client = durable(stepped)
-    client.subscribe("", "auto", "1", {"destination": "/topic/t", "activemq.subscriptionName": "s"})
-    assert client.errors() == ["destination-in-use"]
-
-
-@pytest.mark.parametrize("destination", ["/topic/a.*", "/topic/a,b", "/queue/q", "/topic/a,/queue/q"])
-def test_it_is_to_one_topic(destination: str) -> None:
-    assert error_of({"activemq.subscriptionName": "s"}, destination) == "invalid-header"
-
-
 def test_rabbitmq_s_headers_on_a_queue_mean_nothing() -> None:
     stepped = filled(1)
     client = subscribed(stepped, "/queue/q", durable="true")
@@ -360,39 +230,7 @@ def test_rabbitmq_s_headers_on_a_queue_mean_nothing() -> None:
     assert (client.messages(), client.receipts(), client.errors()) == ([b"0"], ["r"], [])
 
 
-def test_a_durable_subscription_redelivers_as_a_queue_does() -> None:
-    stepped = SteppedBroker(settings())
-    client = durable(stepped)
-    publish(stepped, b"1", b"2")
-    first, _ = client.take("MESSAGE")
-    client.nack(first)
-    stepped.run()
-    (again,) = client.take("MESSAGE")
-    assert (again.body, is_flagged(again)) == (b"1", True)
-
-
 # Advisories.
-
-
-def test_whoever_listens_hears_of_connections_consumers_and_temporary_destinations() -> None:
-    stepped = SteppedBroker()
-    listener = subscribed(stepped, "/topic/ActiveMQ.Advisory.>")
-    client = stepped.connect(headers={"client-id": "c"})
-    subscribe(client, "/queue/q")
-    subscribe(client, "/temp-queue/r", "1")
-    stepped.run()
-    client.vanish()
-    stepped.run()
-    heard = [
-        (frame.headers["destination"].removeprefix("/topic/ActiveMQ.Advisory."), json.loads(frame.body)["event"])
-        for frame in listener.take("MESSAGE")
-    ]
-    temporary = next(name for name, _ in heard if name.startswith("Consumer.Queue.") and name != "Consumer.Queue.q")
-    assert heard == [
-        ("Connection", "started"), ("Queue", "created"), ("Consumer.Queue.q", "started"), ("TempQueue", "created"),
-        (temporary, "started"), ("Consumer.Queue.q", "stopped"), (temporary, "stopped"), ("TempQueue", "deleted"),
-        ("Connection", "stopped"),
-    ]  # fmt: skip
 
 
 def test_a_client_that_never_connected_is_not_told_of() -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from quire.testing.stepped import Frame, SteppedBroker, SteppedClient
+from quire.testing.stepped import Frame, SteppedClient
 from tests.unit.broker.harness import consumer, filled, numbers
-from tests.unit.broker.subscribing import publish, subscribe, subscribed
+from tests.unit.broker.subscribing import subscribe, subscribed
 
 
 def pull(client: SteppedClient, id: str = "0", **headers: str) -> None:
@@ -27,18 +27,6 @@ def test_a_consumer_without_prefetch_gets_what_it_pulls() -> None:
     assert (client.messages(), client.receipts()) == (numbers(1, 2, 3), ["r"])
 
 
-def test_a_pull_waits_for_a_message_that_comes_later() -> None:
-    stepped = filled(0)
-    client = subscribed(stepped, "/queue/q", "auto", activemq__prefetchSize="0")
-    pull(client)
-    stepped.run()
-    stepped.advance(3600)
-    stepped.connect().send("q", b"at last")
-    stepped.connect().send("q", b"not asked for")
-    stepped.run()
-    assert client.messages() == [b"at last"]
-
-
 @pytest.mark.parametrize(("timeout", "wait"), [("-1", 0.0), ("1500", 1.5)])
 @pytest.mark.parametrize("version", ["1.1", "1.2"])
 def test_a_pull_that_finds_nothing_in_time_says_so(timeout: str, wait: float, version: str) -> None:
@@ -56,55 +44,6 @@ def test_a_pull_that_finds_nothing_in_time_says_so(timeout: str, wait: float, ve
     assert (frame.headers["subscription"], frame.headers["destination"], frame.body) == ("0", "/queue/q", b"")
     client.ack(frame)
     assert client.errors() == []
-
-
-def test_a_pull_that_does_not_wait_gets_what_is_there() -> None:
-    stepped = filled(2)
-    client = subscribed(stepped, "/queue/q", activemq__prefetchSize="0")
-    for expected in (b"0", b"1"):
-        pull(client, timeout="-1")
-        stepped.run()
-        assert client.messages() == [expected]
-    pull(client, timeout="-1")
-    stepped.run()
-    assert is_in_vain(client.take("MESSAGE")[0])
-
-
-def test_a_new_pull_takes_the_place_of_the_one_before() -> None:
-    stepped = filled(0)
-    client = subscribed(stepped, "/queue/q", activemq__prefetchSize="0")
-    pull(client, quantity="5", timeout="1000")
-    pull(client, quantity="1")
-    for number in range(3):
-        stepped.connect().send("q", b"%d" % number)
-    stepped.run()
-    stepped.advance(2)
-    stepped.run()
-    assert client.messages() == [b"0"]
-
-
-def test_the_time_of_the_pull_before_ends_no_other_one() -> None:
-    stepped = filled(0)
-    client = subscribed(stepped, "/queue/q", activemq__prefetchSize="0")
-    pull(client, quantity="5", timeout="1000")
-    pull(client)
-    stepped.run()
-    stepped.advance(2)
-    stepped.run()
-    stepped.connect().send("q", b"late")
-    stepped.run()
-    assert client.messages() == [b"late"]
-
-
-def test_a_pull_ends_with_its_subscription() -> None:
-    stepped = filled(0)
-    client = subscribed(stepped, "/queue/q", activemq__prefetchSize="0")
-    pull(client, timeout="1000")
-    client.frame("UNSUBSCRIBE", {"id": "0"})
-    stepped.run()
-    stepped.advance(2)
-    stepped.run()
-    assert client.take("MESSAGE") == []
 
 
 @pytest.mark.parametrize(
@@ -128,13 +67,3 @@ def test_a_pull_that_cannot_be_is_refused(id: str, headers: dict[str, str], code
     stepped.run()
     assert client.errors() == [code]
     assert consumer(stepped).messages() == [b"0"]
-
-
-def test_messages_are_pulled_from_topics_too() -> None:
-    stepped = SteppedBroker()
-    client = subscribed(stepped, "/topic/t", activemq__prefetchSize="0")
-    publish(stepped, b"1", b"2")
-    assert client.messages() == []
-    pull(client)
-    stepped.run()
-    assert client.messages() == [b"1"]

@@ -135,20 +135,6 @@ def test_a_session_that_fails_gives_its_messages_back() -> None:
     assert second.messages() == numbers(0, 1)
 
 
-def test_a_lost_connection_leaves_nothing_behind() -> None:
-    stepped = filled(3)
-    client = consumer(stepped)
-    client.frame("BEGIN", {"transaction": "t"})
-    client.send("q", b"x" * 100, {"transaction": "t"})
-    client.feed(b"SEND\ndestination:/queue/q\n\nunfinished")
-    client.vanish()
-    client.session.closed()
-    stepped.run()
-    queue = stepped.queue("q")
-    assert (queue.subscriptions, queue.memory.used, stepped.broker.core.transaction_bytes) == ([], 0, 0)
-    assert queue.depth == 3
-
-
 def test_frames_may_come_octet_by_octet() -> None:
     stepped = SteppedBroker()
     client = stepped.connect()

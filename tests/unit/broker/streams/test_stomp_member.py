@@ -2,7 +2,6 @@
 
 import pytest
 
-from quire.testing.stepped import SteppedClient
 from tests.unit.broker.streams.member_rig import Member, StreamRig, numbers, places
 
 ODD_IDS = [
@@ -378,15 +377,3 @@ def test_a_rejection_that_cannot_be_read_is_an_error(headers: dict[str, str], te
     member.nack(*member.take(), **headers)
     assert text in member.errors()[0]
     assert rig.lag == 1
-
-
-def test_a_queue_has_no_leases_to_extend() -> None:
-    rig = StreamRig()
-    client: SteppedClient = rig.stepped.connect()
-    client.subscribe("q")
-    rig.post("1", "/queue/q")
-    rig.run()
-    client.nack(client.take("MESSAGE")[0], {"extend": "1000"})
-    rig.run()
-    (error,) = client.take("ERROR")
-    assert b"a queue has no leases" in error.body

@@ -68,29 +68,6 @@ def test_a_member_that_wants_another_group_is_told_what_it_has(headers: dict[str
     assert len(rig.group().members) == 1
 
 
-def test_a_group_of_another_mode_is_another_group() -> None:
-    rig = StreamRig()
-    rig.member("a", mode="broadcasting")
-    other = Member(rig, {"group": "g/a"})
-    assert "the group 'g/a' has the mode broadcasting, not clustering" in other.errors()[0]
-
-
-def test_a_new_group_is_confirmed_when_it_is_stored_and_a_known_one_at_once() -> None:
-    rig = StreamRig()
-    client = rig.stepped.connect()
-    client.subscribe("", id="1", headers={"destination": "/stream/s", "group": "g", "receipt": "new"})
-    rig.stepped.turn()
-    assert client.receipts() == []
-    rig.stepped.commit()
-    assert client.receipts() == ["new"]
-    client.subscribe("", id="2", headers={"destination": "/stream/s", "group": "g", "receipt": "known"})
-    rig.stepped.turn()
-    assert client.receipts() == ["known"]
-    client.subscribe("", id="3", headers={"destination": "/stream/s", "receipt": "reader"})
-    rig.stepped.turn()
-    assert client.receipts() == ["reader"]
-
-
 def test_a_header_stands_for_one_of_the_destination() -> None:
     rig = StreamRig()
     member = Member(rig, {"group": "g", "destination": "/stream/s?consumer.prefetchSize=2"})
