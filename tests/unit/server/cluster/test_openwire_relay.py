@@ -24,7 +24,7 @@ from quire.protocols.openwire.structures import (
     ConsumerId,
 )
 from tests.unit.server.cluster.openwire_cluster import OpenWireCluster
-from tests.unit.server.openwire.rig import OpenWireClient, texts
+from tests.unit.server.openwire.rig import OpenWireClient
 
 DEAD = ActiveMQQueue("ActiveMQ.DLQ")
 
@@ -39,19 +39,6 @@ def test_a_client_without_foreign_destinations_needs_no_other_shard() -> None:
     client.done(RemoveInfo(object_id=ConnectionId(client.id)))
     assert cluster.depth(0, here) == 0
     assert not cluster.members[0].links.all()
-
-
-@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
-def test_frames_may_be_cut_anywhere_in_a_link(piece: int) -> None:
-    cluster = OpenWireCluster(piece=piece)
-    there = cluster.queue(1)
-    client = cluster.client(0)
-    client.consumer(there)
-    client.send("one", "two", "x" * 2000, destination=there)
-    dispatches = client.take(MessageDispatch)
-    assert texts(dispatches) == ["one", "two", "x" * 2000]
-    client.acks(dispatches)
-    assert cluster.depth(1, there) == 0
 
 
 def test_unfinished_frames_of_shards_count_until_the_client_is_gone() -> None:
@@ -158,18 +145,6 @@ def test_the_end_of_a_session_ends_its_consumers_everywhere() -> None:
     for shard in range(3):
         client.send("x", destination=cluster.queue(shard))
     assert client.messages() == []
-
-
-@pytest.mark.parametrize("fields", [{}, {"subscription_name": "sub"}], ids=["plain", "durable"])
-def test_a_subscriber_of_a_wildcard_gets_its_whole_prefetch_from_one_topic(fields: dict[str, str]) -> None:
-    cluster = OpenWireCluster(2)
-    client = cluster.client(0)
-    client.consumer(ActiveMQTopic("w.>"), prefetch=8, **fields)
-    cluster.client(1).send(*map(str, range(12)), destination=cluster.topic(1, "w."))
-    came = client.take(MessageDispatch)
-    assert texts(came) == list(map(str, range(8)))
-    client.acks(came[:5], AckType.DELIVERED)
-    assert client.messages() == ["8", "9", "10", "11"]
 
 
 def test_a_shared_dead_letter_queue_has_a_part_at_each_shard_and_one_consumer_gets_all() -> None:

@@ -5,10 +5,7 @@ import pytest
 from quire.broker.transactions.decisions import FORMAT
 from quire.protocols.openwire.commands import (
     AckType,
-    DataArrayResponse,
-    IntegerResponse,
     MessageDispatch,
-    RemoveInfo,
     TransactionInfo,
     TransactionType,
 )
@@ -26,20 +23,8 @@ def sent_in(client: OpenWireClient, id: TransactionId, *queues: ActiveMQQueue) -
     client.tell(*[client.message("x", queue, transaction_id=id) for queue in queues])
 
 
-def begun(client: OpenWireClient, *queues: ActiveMQQueue) -> None:
-    client.done(client.step(BEGIN, XID))
-    sent_in(client, XID, *queues)
-    client.done(client.step(END, XID))
-
-
 def depths(cluster: OpenWireCluster, *queues: ActiveMQQueue) -> list[int]:
     return [cluster.depth(cluster.shard_of(queue.physical_name), queue) for queue in queues]
-
-
-def recovered(client: OpenWireClient) -> list[TransactionId]:
-    answer = client.ask(client.step(RECOVER, None))
-    assert isinstance(answer, DataArrayResponse)
-    return [id for id in answer.data or [] if isinstance(id, TransactionId)]
 
 
 def left_nothing(cluster: OpenWireCluster) -> None:
@@ -117,116 +102,7 @@ def test_a_fault_tolerant_client_that_acknowledges_what_it_does_not_have_begins_
     assert not client.is_open()
 
 
-def test_messages_of_all_shards_are_acknowledged_in_one_transaction() -> None:
-    cluster = OpenWireCluster()
-    here, there = cluster.queue(0, "w.a"), cluster.queue(1, "w.a")
-    client = cluster.client(0)
-    client.send("1", "2", destination=there)
-    client.consumer(ActiveMQQueue("w.>"))
-    dispatches = client.take(MessageDispatch)
-    assert len(dispatches) == 2
-    id = client.begin(1)
-    client.acks(dispatches, transaction=id)
-    client.done(client.step(ROLLBACK, id))
-    assert depths(cluster, there) == [2]
-    id = client.begin(2)
-    client.acks(dispatches[:1], transaction=id)
-    client.acks(dispatches, transaction=id)  # what lies between is acknowledged already
-    client.done(client.step(ONE, id))
-    assert depths(cluster, here, there) == [0, 0]
-    assert client.errors() == []
-    client.send("3", destination=here)
-    client.send("4", destination=there)
-    id = client.begin(3)
-    client.acks(client.take(MessageDispatch), transaction=id)
-    client.done(client.step(ONE, id))
-    assert client.errors() == []
-    assert depths(cluster, here, there) == [0, 0]
-
-
-def test_the_end_of_a_client_ends_its_transactions_everywhere() -> None:
-    cluster = OpenWireCluster()
-    here, there = cluster.queue(0), cluster.queue(1)
-    for number, queue in enumerate((here, there)):
-        client = cluster.client(0)
-        sent_in(client, client.begin(number), queue)
-        cluster.run()
-        if number:
-            client.vanish()
-        else:
-            client.done(RemoveInfo(object_id=ConnectionId(client.id)))
-        cluster.run()
-    assert depths(cluster, here, there) == [0, 0]
-    assert [member.broker.core.transaction_bytes for member in cluster.members.values()] == [0, 0]
-
-
 # XA.
-
-
-@pytest.mark.parametrize(("outcome", "left"), [(TWO, [1, 1]), (ROLLBACK, [0, 0])])
-def test_any_connection_ends_what_a_lost_one_has_prepared(outcome: TransactionType, left: list[int]) -> None:
-    cluster = OpenWireCluster(3)
-    queues = [cluster.queue(shard) for shard in range(2)]
-    client = cluster.client(2)
-    begun(client, *queues)
-    client.ask(client.step(PREPARE, XID))
-    client.vanish()
-    cluster.run()
-    cluster.kill(1)
-    cluster.start(1)
-    other = cluster.client(2)
-    assert recovered(other) == [XID]
-    other.done(other.step(outcome, XID))
-    assert recovered(other) == []
-    assert depths(cluster, *queues) == left
-    answer = other.ask(other.step(outcome, XID))
-    assert "xaErrorCode:-4" in str(getattr(answer, "exception", None))
-
-
-def test_a_branch_that_cannot_be_prepared_at_one_shard_is_at_none() -> None:
-    cluster = OpenWireCluster(transaction={"max_size": 1000})
-    here, there = cluster.queue(0), cluster.queue(1)
-    client = cluster.client(0)
-    client.done(client.step(BEGIN, XID))
-    sent_in(client, XID, here)
-    client.tell(client.message("x" * 2000, there, transaction_id=XID))
-    cluster.run()
-    assert client.errors() == ["transaction-too-large"]
-    answer = client.ask(client.step(PREPARE, XID))
-    assert "xaErrorCode:100" in str(getattr(answer, "exception", None))
-    cluster.run()
-    assert recovered(client) == []
-    assert depths(cluster, here, there) == [0, 0]
-
-
-def test_a_branch_with_work_for_several_shards_is_committed_in_one_phase() -> None:
-    cluster = OpenWireCluster()
-    here, there = cluster.queue(0), cluster.queue(1)
-    client = cluster.client(0)
-    begun(client, here, there)
-    client.done(client.step(ONE, XID))
-    assert depths(cluster, here, there) == [1, 1]
-    assert recovered(client) == []
-    left_nothing(cluster)
-    begun(client, there)
-    client.done(client.step(ONE, XID))
-    begun(client, here)
-    client.done(client.step(ONE, XID))
-    assert depths(cluster, here, there) == [2, 2]
-
-
-def test_a_branch_without_work_is_read_only() -> None:
-    cluster = OpenWireCluster()
-    client = cluster.client(0)
-    begun(client)
-    answer = client.ask(client.step(PREPARE, XID))
-    assert isinstance(answer, IntegerResponse)
-    assert answer.result == 3
-    begun(client)
-    client.done(client.step(ONE, XID))
-    begun(client)
-    client.done(client.step(ROLLBACK, XID))
-    assert "xaErrorCode:-4" in str(getattr(client.ask(client.step(TWO, XID)), "exception", None))
 
 
 def test_a_branch_acknowledges_what_came_from_several_shards() -> None:
@@ -249,14 +125,3 @@ def test_a_branch_acknowledges_what_came_from_several_shards() -> None:
     assert other.messages() == []  # they are hidden
     other.done(other.step(TWO, XID))
     assert depths(cluster, here, there) == [0, 0]
-
-
-def test_a_list_of_destinations_in_a_branch_is_part_of_it() -> None:
-    cluster = OpenWireCluster()
-    here, there = cluster.queue(0), cluster.queue(1)
-    client = cluster.client(0)
-    begun(client, ActiveMQQueue(f"{here.physical_name},{there.physical_name}"))
-    client.ask(client.step(PREPARE, XID))
-    assert depths(cluster, here, there) == [0, 0]
-    client.done(client.step(TWO, XID))
-    assert depths(cluster, here, there) == [1, 1]

@@ -45,8 +45,6 @@ LOOKS_INSIDE = {
     "test_a_consumer_that_is_too_slow_is_ended_alone",
     "test_a_producer_is_held_while_the_store_is_full_and_goes_on_when_there_is_room",
     "test_a_held_producer_that_sends_on_is_read_no_more",
-    "test_a_held_producer_that_goes_away_is_forgotten",
-    "test_what_is_not_stored_needs_no_room_in_the_store_and_what_is_scheduled_does",
     "test_input_beyond_the_time_of_a_turn_waits_for_the_next_one",
     "test_a_consumer_that_does_not_read_is_given_no_more",
     "test_sends_in_branches_that_do_not_exist_are_refused_and_leave_nothing_behind",

@@ -42,25 +42,6 @@ def test_a_message_goes_over_two_entries_to_its_owner_and_back(cluster: SteppedC
     assert producer.errors() + consumer.errors() == []
 
 
-def test_many_messages_with_receipts_come_once_and_in_order(cluster: SteppedCluster) -> None:
-    queues = [cluster.name_at(shard) for shard in range(3)]
-    producer, consumer = cluster.connect(0), cluster.connect(1)
-    for id, queue in enumerate(queues):
-        consumer.subscribe(queue, id=str(id), headers={"activemq.prefetchSize": "1000"})
-    for number in range(40):
-        for queue in queues:
-            producer.send(queue, b"%d" % number, {"receipt": f"{queue}.{number}", "number": str(number)})
-    cluster.run()
-    assert sorted(producer.receipts()) == sorted(f"{queue}.{n}" for queue in queues for n in range(40))
-    messages = consumer.take("MESSAGE")
-    for id in range(3):
-        bodies = [message.body for message in messages if message.headers["subscription"] == str(id)]
-        assert bodies == [b"%d" % number for number in range(40)]
-    acknowledged(consumer, messages)
-    cluster.run()
-    assert [cluster.owner(queue).queue(queue).depth for queue in queues] == [0, 0, 0]
-
-
 def test_a_producer_with_more_destinations_than_heads_are_kept_of_reaches_each_at_its_shard() -> None:
     cluster = SteppedCluster(3)
     queues = [f"many.{number}" for number in range(90)]
@@ -141,17 +122,6 @@ def test_two_subscriptions_of_one_id_may_be_at_different_shards(cluster: Stepped
     assert client.errors() == []
 
 
-def test_messages_of_a_topic_reach_subscribers_at_all_entries(cluster: SteppedCluster) -> None:
-    topic = next(f"t{n}" for n in range(100) if cluster.shard_of(f"topic://t{n}") == 1)
-    clients = [cluster.connect(shard) for shard in range(3)]
-    for client in clients:
-        client.frame("SUBSCRIBE", {"destination": f"/topic/{topic}", "id": "0", "no-local": "true"})
-    cluster.run()
-    clients[0].frame("SEND", {"destination": f"/topic/{topic}"}, b"news")
-    cluster.run()
-    assert [client.messages() for client in clients] == [[], [b"news"], [b"news"]]
-
-
 def test_no_local_holds_at_every_shard_of_a_wildcard(cluster: SteppedCluster) -> None:
     topics = [next(f"n.{n}" for n in range(100) if cluster.shard_of(f"topic://n.{n}") == at) for at in range(3)]
     client, other = cluster.connect(0), cluster.connect(1)
@@ -177,23 +147,6 @@ def test_a_connection_removes_a_durable_subscription_by_its_name_alone_wherever_
     cluster.run()
     assert (second.receipts(), second.errors()) == (["gone"], [])
     assert cluster.members[1].broker.durables.find("c", "s") is None
-
-
-@pytest.mark.parametrize("entries", [(0, 0), (0, 1), (1, 2)])
-def test_a_client_id_is_one_connections_in_the_whole_cluster(
-    cluster: SteppedCluster, entries: tuple[int, int]
-) -> None:  # fmt: skip
-    for id in ("a", "b", "c", "d"):  # their homes are different shards
-        first = cluster.connect(entries[0], headers={"client-id": id})
-        assert len(first.take("CONNECTED")) == 1
-        second = cluster.connect(entries[1], headers={"client-id": id})
-        cluster.advance(2, 0.1)
-        assert second.errors() == ["invalid-header"]
-        assert second.take("CONNECTED") == []
-        first.vanish()
-        cluster.run()
-        third = cluster.connect(entries[1], headers={"client-id": id})
-        assert len(third.take("CONNECTED")) == 1
 
 
 @pytest.mark.parametrize("entries", [(0, 0), (0, 1), (1, 2)])
@@ -230,34 +183,6 @@ def test_an_answer_finds_its_way_to_a_temporary_queue(cluster: SteppedCluster) -
 
 
 # Transactions.
-
-
-def test_an_empty_transaction_is_committed_and_forgotten(cluster: SteppedCluster) -> None:
-    client = cluster.connect(0)
-    for _ in range(2):
-        client.frame("BEGIN", {"transaction": "t"})
-        client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
-    cluster.run()
-    assert client.receipts() == ["r", "r"]
-    client.frame("COMMIT", {"transaction": "t"})
-    assert client.errors() == ["unknown-transaction"]
-
-
-@pytest.mark.parametrize(("first", "second"), [(0, 1), (1, 0), (1, 2)])
-def test_a_transaction_about_two_shards_is_one(cluster: SteppedCluster, first: int, second: int) -> None:
-    names = [cluster.name_at(first), cluster.name_at(second)]
-    client = cluster.connect(0)
-    client.frame("BEGIN", {"transaction": "t"})
-    for name in names:
-        client.send(name, b"m", {"transaction": "t"})
-    both = ",".join(f"/queue/{name}" for name in names)
-    client.frame("SEND", {"destination": both, "transaction": "t"}, b"m")
-    cluster.run()
-    assert [cluster.owner(name).queue(name).depth for name in names] == [0, 0]
-    client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
-    cluster.run()
-    assert client.receipts() == ["r"]
-    assert [cluster.owner(name).queue(name).depth for name in names] == [2, 2]
 
 
 # Spread destinations.

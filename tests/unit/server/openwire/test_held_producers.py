@@ -2,22 +2,20 @@
 
 import pytest
 
-from quire.errors import StoreError, StoreFull
+from quire.errors import StoreFull
 from quire.protocols.openwire.commands import (
     KeepAliveInfo,
     MessageDispatch,
     RemoveInfo,
     Response,
-    TransactionType,
 )
 from quire.protocols.openwire.messages import ActiveMQBytesMessage, Message
-from quire.protocols.openwire.primitives import Tag, Typed
 from quire.protocols.openwire.structures import ActiveMQQueue, ProducerId
 from quire.server.connection import OUTPUT_LIMIT
 from quire.store.memory import MemoryStore
-from quire.testing.faults import FaultyStore, Point, io_error
+from quire.testing.faults import FaultyStore
 from tests.unit.broker.harness import settings
-from tests.unit.server.openwire.rig import Q, Rig, fault_tolerant, properties, sequence_of, texts
+from tests.unit.server.openwire.rig import Q, Rig, fault_tolerant, sequence_of, texts
 
 # Limits.
 
@@ -97,18 +95,6 @@ def test_a_held_producer_that_sends_on_is_read_no_more() -> None:
     assert client.messages() == [str(number) for number in range(100)]
 
 
-def test_a_transaction_that_fills_the_store_by_itself_is_refused() -> None:
-    rig = Rig(settings(store={"limit": 3000}, transaction={"max_size": 10**6}))
-    client = rig.client()
-    id = client.begin()
-    for _ in range(3):
-        client.tell(client.message("x" * 2000, transaction_id=id))
-        rig.run()
-    assert client.errors() == ["transaction-too-large"]
-    assert client.refused(client.step(TransactionType.COMMIT_ONE_PHASE, id))[0] == "TransactionRolledBackException"
-    client.send("1")
-
-
 def test_more_destinations_and_producers_than_are_remembered_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quire.server.openwire.openwire_door.ROUTES", 2)
     rig = Rig()
@@ -118,31 +104,6 @@ def test_more_destinations_and_producers_than_are_remembered_are_known(monkeypat
             producer = ProducerId(client.id, 1, number)
             client.send("x", sequence=1, producer=producer, destination=ActiveMQQueue(f"q{number}"))
     assert [rig.depth(f"q{number}") for number in range(5)] == [1] * 5
-
-
-def test_a_held_producer_that_goes_away_is_forgotten() -> None:
-    rig = full()
-    client = rig.client()
-    client.request(client.message("2"))
-    rig.run()
-    assert rig.broker.core.flow.holds
-    client.vanish()
-    assert not rig.broker.core.flow.holds
-
-
-def test_what_is_not_stored_needs_no_room_in_the_store_and_what_is_scheduled_does() -> None:
-    rig = full()
-    client, sender, late = rig.client(), rig.client(), rig.client()
-    temporary = client.temporary()
-    client.consumer(temporary)
-    sender.send("1", destination=temporary)
-    sender.send("2", persistent=False)
-    assert client.messages() == ["1"]
-    delay = properties(AMQ_SCHEDULED_DELAY=Typed(Tag.LONG, 5000))
-    late.request(late.message("3", persistent=False, marshalled_properties=delay))
-    rig.run()
-    assert late.take(Response) == []
-    assert late.session.held
 
 
 def test_a_held_producer_is_not_taken_for_dead() -> None:
@@ -209,23 +170,6 @@ def test_a_failed_commit_is_told_and_the_client_closed() -> None:
     assert rig.depth() == 1
 
 
-def test_sends_are_refused_while_the_store_takes_no_writes() -> None:
-    rig = Rig()
-    client = rig.client()
-    client.producer(Q)
-    client.tell(client.message("1"))
-    rig.turn()
-    rig.commit(StoreFull("no space left"))
-    rig.run_turns()
-    other = rig.client()
-    assert other.refused(other.message("2")) == ("ResourceAllocationException", "store-full")
-    assert other.is_open()
-    rig.advance(1)
-    rig.run()
-    other.send("3")
-    assert rig.depth() == 1
-
-
 def test_a_read_that_fails_does_not_end_the_broker() -> None:
     store = FaultyStore(MemoryStore())
     store.open()
@@ -248,24 +192,6 @@ def test_a_read_that_fails_does_not_end_the_broker() -> None:
         got += texts(dispatches)
         other.acks(dispatches)
     assert got == ["1", "2"]
-
-
-def test_an_acknowledgement_whose_commit_fails_is_stored_later() -> None:
-    store = FaultyStore(MemoryStore())
-    store.open()
-    rig = Rig(settings(), store)
-    client = rig.client()
-    client.consumer()
-    client.send("1")
-    store.at(Point.BEFORE, 1, io_error)
-    client.tell(client.ack(client.take(MessageDispatch)))
-    rig.turn()
-    rig.commit(StoreError("the disk is broken"))
-    store.mend()
-    rig.advance(1)
-    rig.run()
-    assert rig.depth() == 0
-    assert rig.reopen().depth() == 0
 
 
 # Bodies that are large.
