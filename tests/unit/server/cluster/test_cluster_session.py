@@ -466,6 +466,20 @@ def test_a_branch_is_prepared_and_committed_by_any_connection(cluster: SteppedCl
     assert [(token, error.code) for token, error in other.errors] == [(b"again", "unknown-xid")]
 
 
+def test_a_branch_over_shards_that_is_committed_in_one_phase_is_so_at_none_if_one_is_lost(
+    cluster: SteppedCluster,
+) -> None:
+    client = connect(cluster, cluster.members[0])
+    client.session.begin(XID)
+    for shard in (0, 1):
+        client.send(f"/queue/{cluster.name_at(shard)}", b"1", tx=XID)
+    end(cluster, client, XID, Step.END, b"end")
+    client.session.end(XID, Step.COMMIT, b"commit")
+    cluster.kill(1)
+    cluster.run()
+    assert (b"commit" in client.tokens, depth(cluster, cluster.name_at(0))) == (False, 0)
+
+
 # What is lost.
 
 
