@@ -288,3 +288,14 @@ def test_an_owner_that_has_lost_its_store_sends_the_clients_of_others_away(clust
         virtual.disconnect_for_failover()
     cluster.run()
     assert client.errors() == ["broker-stopping"]
+
+
+def test_an_empty_transaction_is_committed_and_forgotten(cluster: SteppedCluster) -> None:
+    client = cluster.connect(0)
+    for _ in range(2):
+        client.frame("BEGIN", {"transaction": "t"})
+        client.frame("COMMIT", {"transaction": "t", "receipt": "r"})
+    cluster.run()
+    assert client.receipts() == ["r", "r"]
+    client.frame("COMMIT", {"transaction": "t"})
+    assert client.errors() == ["unknown-transaction"]
