@@ -50,9 +50,6 @@ _FIELDS = (
 class Cron:
     """One entry.
 
-    Attributes:
-        text: as given, with single blanks.
-
     Raises:
         InvalidHeader: it is none, or names dates that never come; ``data`` has the ``field``.
     """
@@ -63,7 +60,7 @@ class Cron:
             raise InvalidHeader(
                 f"{HEADER} is {text[:60]!r}: five fields, minute hour day-of-month month day-of-week", header=HEADER
             )
-        self.text = " ".join(fields)
+        self.text = " ".join(fields)  # as given, with single blanks
         self._minutes, self._hours, self._days, self._months, self._weekdays = [
             _values(field, token) for field, token in zip(_FIELDS, fields, strict=True)
         ]

@@ -25,7 +25,7 @@ from quire.server.stomp.stomp_door import StompDoors
 from quire.sessions.session import LocalSession
 from quire.settings import Settings
 from quire.store.base import WriteBatch
-from quire.store.memory import MemoryStore, _Content
+from quire.store.memory import MemoryStore, empty_tables
 from quire.testing.stepped import SteppedClient
 from quire.testing.stepped_cluster import SteppedShard
 from tests.simulation.life import BrokerCrash, CrashingStore, CrashPoints
@@ -177,7 +177,7 @@ class ShardDatabase:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.content = _Content()  # what the tables hold
+        self.tables = empty_tables()
         self.epoch = 0  # how often the shard had a new owner
         self.owner = ""  # the address of the owner; empty while there is none
         self.expires = 0.0  # when its lease is over, by the server's clock
@@ -195,7 +195,7 @@ class ShardStore(CrashingStore):
         super().__init__(points)
         self.epoch = 0
         self._database = database
-        self._content = database.content
+        self.tables = database.tables
         self._until = -math.inf
 
     def apply(self, batch: WriteBatch) -> None:

@@ -23,14 +23,10 @@ _NAME = re.compile(r"quire-(\d{8}T\d{6}Z)")
 
 
 class KeptBackups:
-    """The backups in a directory.
-
-    Args:
-        directory: where they are; it need not exist yet.
-    """
+    """The backups in a directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._directory = directory  # where they are; it need not exist yet
 
     def all(self) -> list[Path]:
         """The backups that are complete, the oldest first."""

@@ -9,14 +9,13 @@ a standby or a prepared transaction might still read. One that is forgotten make
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import dict_row, tuple_row
-from sqlalchemy.exc import SQLAlchemyError
 
 from quire.errors import InvalidArgument, StoreLocked
 from quire.store import pages
@@ -24,8 +23,7 @@ from quire.store.base import Delivery, LaneState, Store, StoreReader
 from quire.store.maintenance.base import DamagedFile, Finding, Notice, Problem, RepairReport, StoreMaintenance
 from quire.store.maintenance.page_repair import PagePair, PageRepair, live_page, pack_entries
 from quire.store.pages import ENTRY, Entry
-from quire.store.postgresql.database import Database, is_pooled
-from quire.store.postgresql.tables import metadata
+from quire.store.postgresql.database import TABLES, Database, is_pooled
 from quire.units import format_size
 
 Connection = psycopg.Connection[Any]
@@ -42,8 +40,6 @@ _END_OF = "SELECT min(first) FROM pages WHERE lane = %s AND first > %s"
 
 
 class PostgresqlPage(NamedTuple):
-    """A row of ``pages``."""
-
     pair: PagePair
     last: int  # the column ``last``
     live: int  # the column ``live``
@@ -107,7 +103,6 @@ class StoredEntries:
         self._entries = b""
 
     def find(self, lane: int, sequence: int) -> Entry | None:
-        """A record's entry, or None if it is not there."""
         if lane != self._lane or not self._first <= sequence < self._end:
             self._read(lane, sequence)
         found = pages.entry_of(self._entries, sequence)
@@ -142,8 +137,6 @@ _CLEAR_EXPIRATION = "DELETE FROM expirations WHERE expiration = %s AND lane = %s
 
 
 class PostgresqlLaneRepair(PageRepair):
-    """Repairs one lane."""
-
     def __init__(self, connection: Connection, lane: int, damaged: DamagedFile, done: Counter[str]) -> None:
         super().__init__(lane, damaged, done)
         self._connection = connection
@@ -371,7 +364,6 @@ def _drop_slot(name: str) -> str:
 
 
 def about_size(messages: int, tables: int) -> Notice:
-    """Whether the tables have grown beyond what they hold."""
     text = f"its tables take {format_size(tables)} for {format_size(messages)} of messages"
     if tables > SPARE_FACTOR * messages + SPARE_BYTES:
         return Notice(
@@ -399,21 +391,18 @@ _SIZE = """SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_
 class PostgresqlMaintenance(StoreMaintenance):
     """Maintenance through the tables. What only reads has a snapshot of its own, beside that of verify."""
 
-    errors = (psycopg.Error, SQLAlchemyError)
+    errors = (psycopg.Error,)
 
     def __init__(self, store: Store) -> None:
         self._database = Database(store.url)
 
     @contextmanager
     def _transaction(self, *beginning: str) -> Iterator[Connection]:
-        """A transaction that finds the store's tables; it begins with some statements, and may take long."""
-        engine = self._database.engine()
-        with engine.begin() as connection:
+        """A transaction that begins with some statements, and may take long."""
+        with self._database.transaction() as connection:
             for statement in ("SET LOCAL statement_timeout = 0", *beginning):
-                connection.exec_driver_sql(statement)
-            driver = connection.connection.driver_connection
-            assert isinstance(driver, psycopg.Connection)
-            yield driver
+                connection.execute(statement.encode())
+            yield connection
 
     def lanes(self) -> list[int]:
         with self._transaction() as connection:
@@ -468,25 +457,21 @@ class PostgresqlMaintenance(StoreMaintenance):
             while start is not None:
                 with self._transaction() as connection:
                     start = _shrink(connection, lane, start)
-        with self._database.engine().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            for table in metadata.sorted_tables:
-                connection.exec_driver_sql(f"VACUUM FULL {self._database.prefix}{table.name}")
+        with closing(self._database.connect()) as connection:
+            for table in TABLES:
+                connection.execute(f"VACUUM FULL {self._database.prefix}{table}".encode())
 
     def backup(self, target: Path) -> None:
-        """Refused: the database server makes backups."""
         raise InvalidArgument("a PostgreSQL store is copied with PostgreSQL's own tools: pg_dump and pg_restore")
 
     def files(self) -> list[Path]:
-        """None: the files belong to the database server."""
         return []
 
     def disk_bytes(self) -> int:
-        """What the tables and their indexes take, as the server counts it."""
         with self._transaction() as connection:
             return int(fetch(connection, _SIZE)[0][0])
 
     def surroundings(self) -> Iterator[Notice]:
-        """What the server should be told about."""
         with self._transaction() as connection:
             yield from examine_server(connection)
 
@@ -508,7 +493,6 @@ def _inspect_page(lane: int, page: PostgresqlPage, before: int) -> Iterator[Find
 
 
 def _unindexed(connection: Connection, lane: int, page: PostgresqlPage) -> Iterator[Finding]:
-    """Records of a page that expire, but are not in the index."""
     expiring = [(entry.expiration, entry.sequence) for entry in page.pair.entries() if entry.expiration > 0]
     if not expiring:
         return

@@ -64,8 +64,6 @@ _BACKWARD = _Direction(lambda link: link.previous, "previous", Problem.BROKEN_PR
 
 
 class _LaneCheck:
-    """Checks one lane."""
-
     def __init__(self, reader: StoreReader, lane: int, progress: Progress) -> None:
         self._reader = reader
         self._lane = lane
