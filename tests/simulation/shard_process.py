@@ -11,9 +11,8 @@ from quire.broker.core.core import Lock
 from quire.broker.core.subscription import Subscription
 from quire.broker.queues.queue import Queue
 from quire.clock import Clock, ManualClock
-from quire.cluster.cluster_map import FRONT, Peer
+from quire.cluster.cluster_map import FRONT, Peer, PinRow
 from quire.cluster.link import Link
-from quire.cluster.view import PinRow
 from quire.destination import Destination
 from quire.errors import BrokerStopping, QuireError, ShardMoved, StoreFull, StoreLocked
 from quire.message import Message

@@ -35,17 +35,15 @@ class Head:
     """A frame's command and headers. Never changed once it is made, and equal only to itself.
 
     Attributes:
-        command: as given.
         content_length: the size of the body in octets; -1 when the body ends at the first NUL. The header counts where
             there may be a body: an ACK may have all headers of its MESSAGE (ActiveMQ, RabbitMQ).
         base: the head that this one is like, but for values (``SimilarHeads``); None if it was read in full.
-        lines: those of a head with a base, raw; they mean the same unescaped.
     """
 
     __slots__ = ("_fields", "_headers", "base", "command", "content_length", "lines")
 
     base: "Head | None"
-    lines: list[bytes]
+    lines: list[bytes]  # those of a head with a base, raw; they mean the same unescaped
 
     def __init__(self, command: bytes, fields: tuple[tuple[str, str], ...] = ()) -> None:
         headers = dict(fields)
@@ -93,11 +91,7 @@ class Head:
 
 
 class AckRun(Head):
-    """The head of a run of ACK frames that have the header ``id`` and nothing else.
-
-    Attributes:
-        ids: theirs; raw and unescaped they are the same.
-    """
+    """The head of a run of ACK frames that have the header ``id`` and nothing else."""
 
     __slots__ = ("ids",)
 
@@ -106,11 +100,10 @@ class AckRun(Head):
         self.content_length = -1
         self.base = None
         self._fields, self._headers = (), {}
-        self.ids = ids
+        self.ids = ids  # theirs; raw and unescaped they are the same
 
 
 def content_length(text: str) -> int:
-    """The value of a ``content-length`` header."""
     # Blanks around the number are common, and ActiveMQ takes them.
     digits = text.strip(" ")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):
@@ -121,8 +114,6 @@ def content_length(text: str) -> int:
 
 
 class Version(StrEnum):
-    """A version of the protocol; later ones compare greater."""
-
     V1_0 = "1.0"
     V1_1 = "1.1"
     V1_2 = "1.2"
@@ -228,7 +219,6 @@ def encode_frame(
 
 
 def encode_receipts(ids: list[bytes]) -> bytes:
-    """Write RECEIPT frames."""
     if not ids:
         return b""
     return b"RECEIPT\nreceipt-id:" + b"\n\n\0RECEIPT\nreceipt-id:".join(ids) + b"\n\n\0"

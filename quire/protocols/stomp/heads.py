@@ -103,7 +103,6 @@ class SimilarHeads:
         self._uses = 0
 
     def clear(self) -> None:
-        """Forget all."""
         self._known.clear()
         self._by_names.clear()
         self._uses = 0
@@ -158,8 +157,6 @@ def _is_plain(block: bytes) -> bool:
 
 
 class State(StrEnum):
-    """Where a connection stands."""
-
     CONNECTING = "connecting"
     """Nothing was sent yet."""
     NEGOTIATING = "negotiating"

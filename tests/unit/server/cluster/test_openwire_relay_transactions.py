@@ -5,14 +5,17 @@ import pytest
 from quire.broker.transactions.decisions import FORMAT
 from quire.protocols.openwire.commands import (
     AckType,
+    ActiveMQQueue,
+    ConnectionId,
     DataArrayResponse,
     IntegerResponse,
     MessageDispatch,
     RemoveInfo,
+    TransactionId,
     TransactionInfo,
     TransactionType,
+    XATransactionId,
 )
-from quire.protocols.openwire.structures import ActiveMQQueue, ConnectionId, TransactionId, XATransactionId
 from tests.unit.server.cluster.openwire_cluster import OpenWireCluster
 from tests.unit.server.openwire.rig import OpenWireClient
 

@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
-from quire.protocols.openwire.commands import AckType, ConsumerControl, MessageDispatch, Response
-from quire.protocols.openwire.structures import (
+from quire.protocols.openwire.commands import (
+    AckType,
     ActiveMQDestination,
     ActiveMQQueue,
     ActiveMQTopic,
+    ConsumerControl,
+    MessageDispatch,
+    Response,
 )
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import Rig, T, counters, pull, sequence_of, texts

@@ -1,10 +1,12 @@
 """Consumers without a prefetch, which ask for each message."""
 
-from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, MessagePull
-from quire.protocols.openwire.negotiation import WireFormat
-from quire.protocols.openwire.structures import (
+from quire.protocols.openwire.commands import (
+    ConsumerControl,
     ConsumerId,
+    MessageDispatch,
+    MessagePull,
 )
+from quire.protocols.openwire.negotiation import WireFormat
 from tests.unit.server.openwire.rig import Q, Rig, T, pull, with_messages
 
 

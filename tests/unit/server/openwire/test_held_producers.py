@@ -4,15 +4,17 @@ import pytest
 
 from quire.errors import StoreError, StoreFull
 from quire.protocols.openwire.commands import (
+    ActiveMQBytesMessage,
+    ActiveMQQueue,
     KeepAliveInfo,
+    Message,
     MessageDispatch,
+    ProducerId,
     RemoveInfo,
     Response,
     TransactionType,
 )
-from quire.protocols.openwire.messages import ActiveMQBytesMessage, Message
 from quire.protocols.openwire.primitives import Tag, Typed
-from quire.protocols.openwire.structures import ActiveMQQueue, ProducerId
 from quire.server.connection import OUTPUT_LIMIT
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore, Point, io_error
