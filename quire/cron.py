@@ -48,11 +48,7 @@ _FIELDS = (
 
 
 class Cron:
-    """One entry.
-
-    Raises:
-        InvalidHeader: it is none, or names dates that never come; ``data`` has the ``field``.
-    """
+    """One entry; ``InvalidHeader`` if it is none, or names dates that never come; ``data`` has the ``field``."""
 
     def __init__(self, text: str) -> None:
         fields = text[: MAX_LENGTH + 1].split()
@@ -69,18 +65,10 @@ class Cron:
             raise _invalid(_FIELDS[2], fields[2], "no such day in any of the months")
 
     def next_after(self, time_ms: int, zone: tzinfo = UTC) -> int:
-        """When it comes next.
+        """When it comes next after a time: a full minute, in milliseconds since the epoch.
 
-        Where clocks change, a time that they skip does not come, and one that they show twice comes the first time.
-
-        Args:
-            time_ms: after which time, in milliseconds since the epoch.
-
-        Returns:
-            The time, a full minute, in milliseconds since the epoch.
-
-        Raises:
-            InvalidHeader: the calendar ends before.
+        Where clocks change, a time that they skip does not come, and one that they show twice comes the first time. The
+        calendar may end before (``InvalidHeader``).
         """
         start = datetime.fromtimestamp(time_ms / 1000, zone)
         for day in self._days_from(start.date()):

@@ -330,13 +330,7 @@ class ClusterMap:
     def update(
         self, peers: Mapping[int, Peer], pins: Mapping[str, Pin], brokers: tuple[LivingBroker, ...] = ()
     ) -> None:
-        """Take over what the database says now.
-
-        Args:
-            peers: the shards that have an owner.
-            pins: by placement key.
-            brokers: the brokers that live, by name.
-        """
+        """Take over what the database says now: the shards that have an owner, pins by key, the brokers that live."""
         changed = frozenset(shard for shard in range(self.shards) if peers.get(shard) != self._peers.get(shard))
         if not changed and pins == self._pins and brokers == self.brokers:
             return

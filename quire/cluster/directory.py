@@ -62,14 +62,7 @@ PINS = _table("pins", key=sa.Text, destination=sa.Text, shard=sa.Integer, versio
 
 
 class Directory:
-    """The tables of one cluster.
-
-    Args:
-        url: the database of the cluster: ``postgresql://...``, or ``sqlite:///...`` of a cluster of one broker.
-
-    Raises:
-        InvalidSettings: the URL is of neither.
-    """
+    """The tables of one cluster, in PostgreSQL or, for a cluster of one broker, in a file of SQLite."""
 
     def __init__(self, url: str) -> None:
         try:
@@ -92,12 +85,7 @@ class Directory:
         self._engine.dispose()
 
     def form(self, shards: int, stores: tuple[str, ...]) -> ClusterFacts:
-        """Form the cluster if it is not there: what it then has, for good.
-
-        Args:
-            shards: how many shards a new cluster gets.
-            stores: the databases of the shards of a new cluster.
-        """
+        """Form the cluster if it is not there, with so many shards and their databases: what it then has, for good."""
         with self._transaction() as connection:
             if not self._is_local:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_FORMING)))
@@ -113,11 +101,7 @@ class Directory:
             return _facts(connection)
 
     def renew(self, row: BrokerRow) -> bool:
-        """Say that a broker lives, for the length of a lease; false if another process has its name.
-
-        Raises:
-            InvalidSettings: it does not count as living, and the brokers that do place destinations otherwise.
-        """
+        """Say that a broker lives, for a lease; false if another process has its name. It may be refused."""
         values = {
             "run": row.run, "stomp": row.stomp, "openwire": row.openwire, "http": row.http, "version": row.version,
             "placement": row.placement, "standing_by": " ".join(map(str, sorted(row.standing_by))),
@@ -184,11 +168,7 @@ class Directory:
             connection.execute(new.on_conflict_do_update(index_elements=["shard"], set_={"preferred": broker}))
 
     def ask_to_leave(self, broker: str) -> None:
-        """Have a broker give up its shards and stop.
-
-        Raises:
-            UnknownBroker: no broker of this name lives.
-        """
+        """Have a broker give up its shards and stop; ``UnknownBroker`` if no broker of this name lives."""
         living = (BROKERS.c.name == broker) & (BROKERS.c.expires >= self._now)
         with self._transaction() as connection:
             if not connection.execute(sa.update(BROKERS).where(living).values(leaving=True)).rowcount:

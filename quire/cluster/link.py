@@ -119,12 +119,7 @@ class LinkDecoder:
         self._data = self._data + data if self._data else data
 
     def frames(self) -> "list[LinkFrame]":
-        """The whole frames that have come.
-
-        Raises:
-            ProtocolViolation: the input is no frame. What came before the fault is lost: the link has to end.
-            LimitExceeded: a payload is larger than it may be.
-        """
+        """The whole frames that have come. What came before a fault is lost: the link has to end."""
         frames: list[LinkFrame] = []
         data, position = self._data, 0
         while len(data) - position >= HEAD.size:
@@ -165,14 +160,7 @@ class _Challenge(msgspec.Struct, frozen=True):
 
 
 class EntryHandshake:
-    """The side that connects.
-
-    Args:
-        shard: the own number; ``FRONT`` for a front.
-        owner: the shard that it looks for.
-        epoch: the epoch of that shard's owner, by the map.
-        nonce: makes random bytes.
-    """
+    """The side that connects: shard ``shard``, or ``FRONT``; it looks for ``owner`` with an epoch."""
 
     def __init__(
         self, secret: bytes, shard: int, owner: int, epoch: int, nonce: Callable[[int], bytes] = secrets.token_bytes
@@ -187,12 +175,7 @@ class EntryHandshake:
         return self._hello
 
     def take(self, frame: LinkFrame) -> bytes:
-        """Take a frame; returns the answer.
-
-        Raises:
-            NotAuthenticated: the other side is not of the cluster.
-            ProtocolViolation: the frame may not come now.
-        """
+        """Take a frame; returns the answer."""
         if frame.kind is Kind.READY and self._has_proven:
             self.is_done = True
             return b""
@@ -207,11 +190,7 @@ class EntryHandshake:
 
 
 class OwnerHandshake:
-    """The side that is connected to.
-
-    Args:
-        nonce: makes random bytes.
-    """
+    """The side that is connected to."""
 
     def __init__(
         self, secret: bytes, shard: int, epoch: Callable[[], int], nonce: Callable[[int], bytes] = secrets.token_bytes
@@ -229,14 +208,7 @@ class OwnerHandshake:
         return b""
 
     def take(self, frame: LinkFrame) -> bytes:
-        """Take a frame; returns the answer.
-
-        Raises:
-            NotAuthenticated: the other side is not of the cluster.
-            ProtocolViolation: the frame may not come now.
-            ShardMoved: the other side looks for another owner.
-            UnsupportedVersion: the other side speaks another version.
-        """
+        """Take a frame; returns the answer."""
         if frame.kind is Kind.HELLO and not self._hello:
             self._check(read_struct(frame.payload, _Hello))
             self._hello = encode(frame.kind, frame.id, frame.payload)
@@ -484,12 +456,7 @@ class LinkWatcher(Protocol):
 
 
 class Link:
-    """One side of a link.
-
-    Args:
-        accept: takes a virtual connection that the entry opens, and sets its end; an error refuses it. None at the
-            entry.
-    """
+    """One side of a link; at the owner, ``accept`` takes or refuses what the entry opens, and sets its end."""
 
     port: LinkPort  # what carries the bytes; set before there are any
 
@@ -520,11 +487,7 @@ class Link:
     # Virtual connections.
 
     def open(self, connection: VirtualConnection) -> None:
-        """Carry a virtual connection to the owner; before the link is ready it waits.
-
-        Raises:
-            LimitExceeded: the link carries as many as it may.
-        """
+        """Carry a virtual connection to the owner; before the link is ready it waits."""
         if len(self.virtual) >= MAX_VIRTUAL:
             raise LimitExceeded(f"{MAX_VIRTUAL} virtual connections are the limit of a link", limit=MAX_VIRTUAL)
         self._last_id += 1

@@ -16,14 +16,9 @@ def assign(
 ) -> dict[int, str]:
     """Give each shard a broker: evenly, with few moves, and the same again once that has come true.
 
-    Args:
-        brokers: those that live and do not leave.
-        shards: how many shards there are.
-        owners: who owns each shard now, or owned it last; brokers that are gone may be among them.
-        preferred: where an operator wants shards, as long as that broker lives. They may make it uneven.
-
-    Returns:
-        The broker of each shard; nothing if there is no broker.
+    Brokers are those that live and do not leave. ``owners`` says who owns each shard now, or owned it last,
+    ``preferred`` where an operator wants shards as long as that broker lives, which may make it uneven. Without a
+    broker there is nothing.
     """
     living = sorted(set(brokers))
     if not living:
@@ -82,16 +77,10 @@ def desired_owners(view: View, shards: int) -> dict[int, str]:
 
 
 def plan(view: View, shards: int, me: str, own: Mapping[int, ShardState]) -> Plan:
-    """What a broker does next.
+    """What a broker (``me``) does next about the shards that have a process here (``own``).
 
     A shard that runs is given up only when its new owner stands by, and when the one before it runs again: the machines
     have nothing else to do for a shard without an owner.
-
-    Args:
-        view: what the database says.
-        shards: how many shards there are.
-        me: the name of the broker.
-        own: the shards that have a process here.
     """
     desired = desired_owners(view, shards)
     start = [shard for shard, broker in sorted(desired.items()) if broker == me and shard not in own]

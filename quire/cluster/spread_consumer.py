@@ -215,12 +215,7 @@ class SpreadConsumer:
     # What is said of it.
 
     def settled(self, what: These | UpTo, how: Settlement, tx: Tx | None) -> Covered:
-        """The client says what becomes of messages: which ones these are.
-
-        Raises:
-            UnknownMessage: it does not have one of them.
-            InvalidArgument: the first message came after the last one.
-        """
+        """The client says what becomes of messages: which ones these are, by part."""
         part = what.part
         assert isinstance(part, SpreadPart)
         if isinstance(what, These):

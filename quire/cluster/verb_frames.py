@@ -100,12 +100,7 @@ class VerbDecoder:
         self.buffered += len(data)
 
     def frames(self) -> list[VerbFrame]:
-        """The whole frames that have come.
-
-        Raises:
-            ProtocolViolation: the input is no frame. The virtual connection has to end.
-            LimitExceeded: a frame is larger than it may be.
-        """
+        """The whole frames that have come."""
         if self.buffered < self._needed:
             return []
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -451,11 +446,7 @@ _REDELIVERED, _STAYS = 1, 2
 def encode_deliver(
     part: int, messages: list[Message], *, first: bool, origins: Sequence[tuple[int, int]] = ()
 ) -> list[bytes]:
-    """Write DELIVER, in pieces; of at most ``MOST`` messages.
-
-    Args:
-        origins: of retries: the partition and the offset of each.
-    """
+    """Write DELIVER, in pieces, of at most ``MOST`` messages; origins are the partition and the offset of retries."""
     count, flags = len(messages), FIRST if first else 0
     contents = [message.content for message in messages]
     columns = [

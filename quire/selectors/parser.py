@@ -267,14 +267,7 @@ MAX_PATTERNS = 1000
 
 
 def parse(text: str) -> Expression:
-    """Read a selector.
-
-    Args:
-        text: the selector; an empty one is TRUE for every message (JMS 2.0, section 3.8.1.1).
-
-    Raises:
-        InvalidSelector: it is none; ``data`` has the ``selector`` and the ``position``, from 1.
-    """
+    """Read a selector; an empty one is TRUE for every message (JMS 2.0, section 3.8.1.1)."""
     return _Parser(text).selector()
 
 

@@ -463,6 +463,21 @@ def _walk(read: Callable[[str], list[tuple[str, _Value]]], step: int) -> Iterato
         start = found[step][0]
 
 
+def in_steps(rows: list[_Value], sizes: list[int], most: int) -> list[list[_Value]]:
+    """Divide rows into portions of at most so many bytes together; a larger one is alone."""
+    if sum(sizes) <= most:
+        return [rows] if rows else []
+    steps: list[list[_Value]] = []
+    left = 0
+    for row, size in zip(rows, sizes, strict=True):
+        if not steps or size > left:
+            steps.append([])
+            left = most
+        steps[-1].append(row)
+        left -= size
+    return steps
+
+
 def end_of_prefix(prefix: str) -> str | None:
     """The first text, in the order of bytes of UTF-8, above all texts with a prefix; None if there is none."""
     kept = prefix.rstrip("\U0010ffff")

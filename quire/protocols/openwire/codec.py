@@ -668,11 +668,7 @@ _COMMANDS = frozenset(type_id for type_id, kind in TYPES.items() if issubclass(k
 
 
 class Decoder:
-    """Decodes one direction of one connection.
-
-    Args:
-        max_frame_size: of a frame without its size prefix, in octets; what is agreed may be less.
-    """
+    """Decodes one direction of one connection."""
 
     def __init__(self, max_frame_size: int, *, plain: bool = False) -> None:
         self._max_frame_size = max_frame_size
@@ -711,11 +707,8 @@ class Decoder:
     def next_commands(self) -> list[Command]:
         """The next commands, ``BATCH`` at the most; none if that takes more octets.
 
-        A ``WireFormatInfo`` is the last of those handed out together: ``use`` sets how the frames behind it look.
-
-        Raises:
-            ProtocolViolation: the input is wrong. What came before the fault was handed out; nothing comes after it.
-            LimitExceeded: a frame is too large.
+        A ``WireFormatInfo`` is the last of those handed out together: ``use`` sets how the frames behind it look. What
+        came before a fault was handed out; nothing comes after it.
         """
         if self._fault is not None:
             raise self._fault
@@ -764,11 +757,7 @@ class Decoder:
         return (self._plain and self._plain.read_large(frame)) or self.read_whole(bytes(frame))
 
     def read_whole(self, frame: bytes) -> Command:
-        """The command of a frame without its size.
-
-        Raises:
-            ProtocolViolation: it is wrong.
-        """
+        """The command of a frame without its size; ``ProtocolViolation`` if it is wrong."""
         command: Command
         _check_type(frame[0])
         try:
@@ -800,12 +789,7 @@ class Encoder:
         self._writer = LooseWriter(format.version, format.stack_traces)
 
     def encode(self, command: Command) -> bytes:
-        """The frame of a command.
-
-        Raises:
-            InvalidArgument: a number does not fit into its field, or the version lacks the command.
-            LimitExceeded: a string or the frame is too large.
-        """
+        """The frame of a command. A value that is too large is an error, or a command that the version lacks."""
         try:
             frame = self._writer.write(command)
         except struct.error as error:

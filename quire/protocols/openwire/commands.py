@@ -119,14 +119,7 @@ _FIELDS: "dict[type[Structure], tuple[WireField, ...]]" = {}
 def structure(
     type_id: int, *, since: int = 1, wire_order: tuple[str, ...] = (), frozen: bool = False
 ) -> Callable[[type[S]], type[S]]:
-    """Make a class the dataclass of a type id.
-
-    Args:
-        type_id: as the wire has it.
-        since: the first version that has the structure.
-        wire_order: of the fields, where it is not that of the dataclass.
-        frozen: whether it is never changed, and so may be a key.
-    """
+    """Make a class the dataclass of a type id; a frozen one may be a key. ``wire_order``: of fields, if it differs."""
 
     def register(kind: type[S]) -> type[S]:
         made = dataclass(frozen=frozen, slots=True)(kind)
@@ -432,11 +425,7 @@ _SIZE = Struct(">i")
 
 
 def read_text(content: bytes | None) -> str | None:
-    """The text of a text message, which is not compressed.
-
-    Raises:
-        ProtocolViolation: it is no text.
-    """
+    """The text of a text message, which is not compressed; ``ProtocolViolation`` if it is no text."""
     if content is None:
         return None
     if len(content) < _SIZE.size:
@@ -465,15 +454,7 @@ def deflate(kind: type[Message], content: bytes) -> bytes:
 
 
 def inflate(kind: type[Message], content: bytes, max_size: int) -> bytes:
-    """The body of a kind of message, out of a compressed one.
-
-    Args:
-        max_size: of the body, in octets.
-
-    Raises:
-        ProtocolViolation: it is not compressed rightly.
-        LimitExceeded: the body is larger. No more than that was inflated.
-    """
+    """The body of a kind of message, out of a compressed one. No more than ``max_size`` octets are inflated."""
     size = None
     if issubclass(kind, ActiveMQBytesMessage):
         if len(content) < _SIZE.size:

@@ -26,11 +26,7 @@ class WireFormat:
 
     @classmethod
     def agreed(cls, own: "WireFormat", peer: "WireFormat") -> "WireFormat":
-        """What both sides can do.
-
-        Raises:
-            UnsupportedVersion: the peer has none of the versions that there are.
-        """
+        """What both sides can do; ``UnsupportedVersion`` if the peer has none of the versions that there are."""
         version = min(own.version, peer.version)
         if version not in VERSIONS:
             raise UnsupportedVersion(f"the peer offers version {peer.version} of OpenWire", version=peer.version)
@@ -66,13 +62,7 @@ def info_of(
     platform_details: str | None = None,
     host: str | None = None,
 ) -> WireFormatInfo:
-    """The info that says that a side can do a format.
-
-    Args:
-        format: the best that the side can do.
-        provider_name: the name of the software, such as ``ActiveMQ``.
-        host: what the client calls the broker.
-    """
+    """The info that says that a side can do a format; ``host`` is what the client calls the broker."""
     properties = {
         "StackTraceEnabled": format.stack_traces,
         "CacheEnabled": False,
@@ -96,12 +86,7 @@ def info_of(
 
 
 def format_of(info: WireFormatInfo) -> WireFormat:
-    """What the sender of an info can do. What is absent, or of another type, is off.
-
-    Raises:
-        ProtocolViolation: the properties are no map.
-        LimitExceeded: there are too many properties, or one is too large.
-    """
+    """What the sender of an info can do. What is absent, or of another type, is off."""
     properties = properties_of(info)
 
     def is_on(name: str) -> bool:
@@ -122,12 +107,7 @@ def format_of(info: WireFormatInfo) -> WireFormat:
 
 
 def properties_of(info: WireFormatInfo) -> dict[str, Any]:
-    """The properties of an info by their names on the wire, such as ``ProviderVersion``.
-
-    Raises:
-        ProtocolViolation: they are no map.
-        LimitExceeded: there are too many, or one is too large.
-    """
+    """The properties of an info by their names on the wire, such as ``ProviderVersion``; too many are an error."""
     if info.marshalled_properties is None:
         return {}
     return read_map(info.marshalled_properties, max_entries=_MAX_PROPERTIES, max_size=_MAX_PROPERTY, max_depth=0)

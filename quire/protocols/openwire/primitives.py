@@ -31,14 +31,7 @@ def encode(text: str) -> bytes:
 
 
 def decode(data: bytes, *, keeps_halves: bool = False) -> str:
-    """Text that Java wrote.
-
-    Args:
-        keeps_halves: whether half a pair stays what it is; else it becomes U+FFFD.
-
-    Raises:
-        ProtocolViolation: the octets are not text.
-    """
+    """Text that Java wrote. Half a pair stays what it is only where it is said; else it becomes U+FFFD."""
     if data.isascii():
         return data.decode("ascii")
     try:
@@ -137,18 +130,7 @@ _NO_CHAR = "\ufffd"
 def read_map(
     data: bytes, *, typed: bool = False, max_entries: int = 65536, max_size: int = 2**31 - 1, max_depth: int = MAX_DEPTH
 ) -> dict[str, Any]:
-    """Read a map; a null one is empty.
-
-    Args:
-        typed: whether values keep their types, as ``Typed``.
-        max_entries: of each map.
-        max_size: of each key and value that is text or octets, in octets.
-        max_depth: how deep maps and lists may be nested in this map.
-
-    Raises:
-        ProtocolViolation: it is no map.
-        LimitExceeded: a limit is exceeded.
-    """
+    """Read a map; a null one is empty. Limits are for each map, each text or octets in octets, and for nesting."""
     reader = _Reader(data, typed, max_entries, max_size)
     try:
         return reader.map(max_depth)
@@ -159,12 +141,7 @@ def read_map(
 def read_values(
     data: bytes, *, typed: bool = False, max_entries: int = 65536, max_size: int = 2**31 - 1, max_depth: int = MAX_DEPTH
 ) -> list[Any]:
-    """Read the sequence of values of a stream message; the arguments are those of ``read_map``.
-
-    Raises:
-        ProtocolViolation: it is no sequence of values.
-        LimitExceeded: a limit is exceeded.
-    """
+    """Read the sequence of values of a stream message; the arguments are those of ``read_map``."""
     reader = _Reader(data, typed, max_entries, max_size)
     values = []
     try:
@@ -176,24 +153,14 @@ def read_values(
 
 
 def write_map(mapping: Mapping[str, Any]) -> bytes:
-    """Write a map of plain or typed values.
-
-    Raises:
-        InvalidArgument: a value is none of Java's primitives, or is nested too deeply.
-        LimitExceeded: a key is too long.
-    """
+    """Write a map of plain or typed values."""
     parts: list[bytes] = []
     _write(parts, mapping, _write_map)
     return b"".join(parts)
 
 
 def write_values(values: Iterable[Any]) -> bytes:
-    """Write the sequence of values of a stream message, plain or typed.
-
-    Raises:
-        InvalidArgument: a value is none of Java's primitives, or is nested too deeply.
-        LimitExceeded: a key is too long.
-    """
+    """Write the sequence of values of a stream message, plain or typed."""
     parts: list[bytes] = []
     for value in values:
         _write(parts, value, _write_value)

@@ -58,11 +58,7 @@ class Head:
 
     @classmethod
     def similar(cls, base: "Head", lines: list[bytes], content_length: int) -> "Head":
-        """A head that is like another one but for values. Its headers are read when they are asked for.
-
-        Args:
-            lines: of this one, raw: the command, the headers, an empty one.
-        """
+        """A head that is like another one but for values. Headers are read from its raw lines when asked for."""
         head = cls.__new__(cls)
         head.command = base.command
         head.base = base
@@ -120,14 +116,7 @@ class Version(StrEnum):
 
 
 def negotiate(head: Head) -> Version:
-    """Choose the version of a connection (STOMP 1.2, "Protocol Negotiation").
-
-    Args:
-        head: of the CONNECT or STOMP frame. Without ``accept-version`` the client speaks 1.0 only.
-
-    Raises:
-        UnsupportedVersion: there is none; ``data`` has ``offered`` and ``supported``.
-    """
+    """Choose the version of a connection (STOMP 1.2, "Protocol Negotiation"); without ``accept-version`` it is 1.0."""
     accepted = head.headers.get("accept-version", Version.V1_0)
     offered = {version.strip() for version in accepted.split(",")}
     common = [version for version in Version if version in offered]
@@ -141,11 +130,7 @@ def negotiate(head: Head) -> Version:
 
 
 def agreed(head: Head) -> Version:
-    """Read the version that the server chose.
-
-    Raises:
-        ProtocolViolation: the server chose a version that does not exist.
-    """
+    """Read the version that the server chose."""
     version = head.headers.get("version", Version.V1_0)
     try:
         return Version(version)
@@ -156,12 +141,8 @@ def agreed(head: Head) -> Version:
 def heart_beat(head: Head) -> tuple[int, int]:
     """Read the ``heart-beat`` header of CONNECT or CONNECTED (STOMP 1.2, "Heart-beating").
 
-    Returns:
-        How often the sender of the frame can send, and how often it wants to receive, in milliseconds; 0 for never.
-        Without the header both are 0.
-
-    Raises:
-        InvalidHeader: the header is not two whole numbers, neither negative, with a comma between them.
+    It says how often the sender of the frame can send, and how often it wants to receive, in milliseconds; 0 for never,
+    as without the header.
     """
     text = head.headers.get("heart-beat", "0,0")
     numbers = [number.strip() for number in text.split(",")]
@@ -191,14 +172,7 @@ def encode_frame(
     body: bytes = b"",
     version: Version = Version.V1_2,
 ) -> bytes:
-    """Write a frame.
-
-    Args:
-        version: whose escapes are used; none in CONNECT, STOMP and CONNECTED (STOMP 1.2, "Value Encoding").
-
-    Raises:
-        InvalidHeader: a name is empty, or a header has an octet that cannot be escaped here, as a line feed in 1.0.
-    """
+    """Write a frame, with the escapes of a version; CONNECT, STOMP and CONNECTED have none ("Value Encoding")."""
     fields = headers.items() if isinstance(headers, Mapping) else headers
     kept = [field for field in fields if field[0] != "content-length"]
     text = "\n".join([f"{name}:{value}" for name, value in kept])
@@ -244,11 +218,7 @@ def content_for(content: bytes, version: Version) -> bytes:
 
 
 def error_frame(error: QuireError, version: Version, receipt: bytes | None) -> bytes:
-    """Write the ERROR frame of an error.
-
-    Args:
-        receipt: the raw ``receipt`` of the frame that caused it, or None.
-    """
+    """Write the ERROR frame of an error; the raw ``receipt`` is that of the frame that caused it."""
     text = str(error)
     short = " ".join(text[:_MAX_SHORT_TEXT].split())
     headers = {"message": f"{error.code}: {short}", "code": error.code, "content-type": "text/plain"}

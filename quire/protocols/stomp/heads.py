@@ -218,17 +218,7 @@ _REQUIRED = {
 
 
 def next_state(state: State, command: bytes) -> State:
-    """Make a step.
-
-    Args:
-        state: before the frame.
-
-    Returns:
-        The state after it.
-
-    Raises:
-        ProtocolViolation: the frame may not come now; ``data`` has ``state`` and ``command``.
-    """
+    """Make a step: the state after a frame."""
     try:
         return _STEPS[state][command]
     except KeyError:
@@ -237,11 +227,7 @@ def next_state(state: State, command: bytes) -> State:
 
 
 def check_required(head: Head, version: Version) -> None:
-    """Check that a frame has the headers its command needs (STOMP 1.2, "Frames and Headers"; 1.0 and 1.1 likewise).
-
-    Raises:
-        ProtocolViolation: the version does not have the command (NACK in 1.0).
-    """
+    """Check that the version has a frame, and it the headers its command needs (STOMP 1.2, "Frames and Headers")."""
     name = head.command.decode("ascii", "backslashreplace")
     required = _REQUIRED[version].get(head.command)
     if required is None:

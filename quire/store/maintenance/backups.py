@@ -43,11 +43,7 @@ class KeptBackups:
         return int(began.timestamp() * 1000)
 
     def add(self, url: str, keep: int, clock: Clock) -> Path:
-        """Back a store up, and then remove the oldest backups but for the newest ``keep``.
-
-        Raises:
-            StoreError: the store cannot be read, or the directory cannot be written.
-        """
+        """Back a store up, and then remove the oldest backups but for the newest ``keep``."""
         target = self._directory / f"quire-{stamp(clock)}"
         try:
             for part in self._directory.glob("quire-*.part"):  # of a backup that was interrupted

@@ -19,7 +19,7 @@ from psycopg.rows import dict_row, tuple_row
 
 from quire.errors import InvalidArgument, StoreLocked
 from quire.store import pages
-from quire.store.base import Delivery, LaneState, Store, StoreReader
+from quire.store.base import Delivery, LaneState, Store, StoreReader, in_steps
 from quire.store.maintenance.base import DamagedFile, Finding, Notice, Problem, RepairReport, StoreMaintenance
 from quire.store.maintenance.page_repair import PagePair, PageRepair, live_page, pack_entries
 from quire.store.pages import ENTRY, Entry
@@ -74,24 +74,12 @@ def stored_pages(connection: Connection, lane: int, start: int = 0) -> Iterator[
         # The page behind these ends the last one; its own turn comes with the next read.
         firsts = [first for first, _ in sizes]
         ends = dict(zip(firsts, [*firsts[1:], _LAST], strict=True))
-        for low, high in _groups(sizes[:_STEP]):
-            for first, last, live, entries, body in fetch(connection, _PAGES, (lane, low, high)):
+        for group in in_steps(sizes[:_STEP], [size for _, size in sizes[:_STEP]], GROUP_BYTES):
+            for first, last, live, entries, body in fetch(connection, _PAGES, (lane, group[0][0], group[-1][0])):
                 yield PostgresqlPage(PagePair(first, ends[first], entries, body), last, live)
         if len(sizes) <= _STEP:
             return
         start = firsts[-1]
-
-
-def _groups(sizes: list[Row]) -> Iterator[tuple[int, int]]:
-    """The first and the last key of runs of pages that fit into memory together."""
-    low = high = -1
-    total = 0
-    for first, size in sizes:
-        if low >= 0 and total + size > GROUP_BYTES:
-            yield low, high
-            low, total = -1, 0
-        low, high, total = first if low < 0 else low, first, total + size
-    yield low, high
 
 
 class StoredEntries:
@@ -207,21 +195,6 @@ def stray_expirations(connection: Connection) -> Iterator[tuple[int, int, int]]:
         entry = entries.find(lane, sequence)
         if entry is None or entry.expiration != expiration:
             yield expiration, lane, sequence
-
-
-def clear_expirations(connection: Connection) -> int:
-    """Remove expirations that belong to no record; returns how many."""
-    return sum([connection.execute(_CLEAR_EXPIRATION, stray).rowcount for stray in stray_expirations(connection)])
-
-
-def deliveries_without_lane(connection: Connection) -> Iterator[tuple[int, int]]:
-    """Lane and sequence of delivery states whose lane has neither a state nor records."""
-    yield from all_rows(connection, f"SELECT d.lane, d.sequence {_WITHOUT_LANE} ORDER BY 1, 2")
-
-
-def clear_deliveries_without_lane(connection: Connection) -> int:
-    """Remove those delivery states; returns how many."""
-    return connection.execute(f"DELETE {_WITHOUT_LANE}".encode()).rowcount
 
 
 OLD_SECONDS = 300  # a transaction that is open for longer than this stops VACUUM for too long
@@ -427,10 +400,11 @@ class PostgresqlMaintenance(StoreMaintenance):
             for expiration, lane, sequence in stray_expirations(connection):
                 text = f"the index has an expiration at {expiration} of record {sequence}, which is missing"
                 yield Finding(Problem.WRONG_EXPIRATION, lane, sequence, text)
-            for lane, sequence in deliveries_without_lane(connection):
+            for lane, sequence in all_rows(connection, f"SELECT d.lane, d.sequence {_WITHOUT_LANE}"):
                 text = f"the store has a delivery state of record {sequence} of lane {lane}, which is missing"
                 yield Finding(Problem.STRAY_DELIVERY, lane, sequence, text)
-            for number, name in _wrong_owners(connection):
+            has_owner = fetch(connection, _HAS_OWNER)[0][0]  # the table is made with the first lock
+            for number, name in fetch(connection, _WRONG_OWNERS) if has_owner else ():
                 text = f"the table owner has a row {number} of {name!r}; only row 1 says who may write"
                 yield Finding(Problem.WRONG_OWNER, 0, 0, text)
 
@@ -443,7 +417,9 @@ class PostgresqlMaintenance(StoreMaintenance):
             token = fetch(connection, _WHO)
             for lane in numbers:
                 PostgresqlLaneRepair(connection, lane, damaged, done).run()
-            done["cleared"] += clear_expirations(connection) + clear_deliveries_without_lane(connection)
+            strays = stray_expirations(connection)
+            done["cleared"] += sum([connection.execute(_CLEAR_EXPIRATION, stray).rowcount for stray in strays])
+            done["cleared"] += connection.execute(f"DELETE {_WITHOUT_LANE}".encode()).rowcount
             done["owners"] += connection.execute("DELETE FROM owner WHERE id <> 1").rowcount
             damaged.close()
             if fetch(connection, _WHO) != token:
@@ -500,11 +476,6 @@ def _unindexed(connection: Connection, lane: int, page: PostgresqlPage) -> Itera
     for (sequence,) in fetch(connection, _UNINDEXED, (times, sequences, lane)):
         text = f"record {sequence} expires, but its expiration is not in the index"
         yield Finding(Problem.WRONG_EXPIRATION, lane, sequence, text)
-
-
-def _wrong_owners(connection: Connection) -> list[tuple[int, str]]:
-    """Rows of the table ``owner`` that no broker reads; the table is made with the first lock."""
-    return fetch(connection, _WRONG_OWNERS) if fetch(connection, _HAS_OWNER)[0][0] else []
 
 
 def _shrink(connection: Connection, lane: int, start: int) -> int | None:

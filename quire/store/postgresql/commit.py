@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from struct import Struct
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import errors, sql
@@ -30,7 +30,16 @@ from psycopg.pq.abc import PGresult
 from quire.errors import StoreCorrupt, StoreError, StoreUnreachable
 from quire.message import Message
 from quire.store import pages
-from quire.store.base import Delivery, LaneBatch, LaneState, StoredDestination, WriteBatch, mark_key, tells_of_damage
+from quire.store.base import (
+    Delivery,
+    LaneBatch,
+    LaneState,
+    StoredDestination,
+    WriteBatch,
+    in_steps,
+    mark_key,
+    tells_of_damage,
+)
 from quire.store.pages import ENTRY, LinksPage, common_run, find
 from quire.store.postgresql.database import Database, is_lost, is_pooled
 from quire.store.postgresql.ownership import Ownership
@@ -702,7 +711,6 @@ def _of_bytes(kind: int, values: Sequence[bytes]) -> bytes:
 STEP_BYTES = 16 * 2**20
 """How many bytes of a commit are one statement. PostgreSQL takes less than 1 GiB; a short one holds locks shortly."""
 
-Row = TypeVar("Row")
 _Numbers = Sequence[tuple[int, ...]]
 
 
@@ -725,7 +733,7 @@ def change_of(edits: list[LaneEdit], batch: WriteBatch, dropped: list[int]) -> C
 
 def _add_pages(change: Change, edits: list[LaneEdit]) -> None:
     pages = [(edit.lane, page, body) for edit in edits for page, body in edit.new]
-    for new in in_steps(pages, [len(body) + len(page.entries) for _, page, body in pages]):
+    for new in in_steps(pages, [len(body) + len(page.entries) for _, page, body in pages], STEP_BYTES):
         if len(new) == 1:
             lane, page, body = new[0]
             place = [int8(number) for number in (lane, page.first, page.last, page.count)]
@@ -740,7 +748,7 @@ def _add_pages(change: Change, edits: list[LaneEdit]) -> None:
     elif gone:
         change.append((GONE, _columns(gone)))
     links = [(links.count, bytes(links.data), edit.lane, first) for edit in edits for first, links in edit.cut.items()]
-    for cut in in_steps(links, [len(data) for _, data, _, _ in links]):
+    for cut in in_steps(links, [len(data) for _, data, _, _ in links], STEP_BYTES):
         if len(cut) == 1:
             live, data, lane, first = cut[0]
             change.append((CUT_ONE, [int8(live), data, int8(lane), int8(first)]))
@@ -788,7 +796,7 @@ def _add_marks(change: Change, marks: Mapping[str, bytes | None]) -> None:
     for key in marks:
         mark_key(key)
     kept = [(key, value) for key, value in marks.items() if value is not None]
-    for some in in_steps(kept, [len(value) for _, value in kept]):
+    for some in in_steps(kept, [len(value) for _, value in kept], STEP_BYTES):
         keys, values = zip(*some, strict=True)
         change.append((MARKS, [text_array(keys), bytea_array(values)]))
     if gone := [key for key, value in marks.items() if value is None]:
@@ -804,21 +812,6 @@ def _add_destinations(change: Change, destinations: Mapping[int, StoredDestinati
         change.append((DESTINATIONS_GONE, [int8_array(gone)]))
     if dropped:
         change.extend([(part, [int8_array(dropped)]) for part in DROPPED])
-
-
-def in_steps(rows: list[Row], sizes: list[int]) -> list[list[Row]]:
-    """Rows in portions of at most ``STEP_BYTES``, a larger one alone."""
-    if sum(sizes) <= STEP_BYTES:
-        return [rows] if rows else []
-    steps: list[list[Row]] = []
-    left = 0
-    for row, size in zip(rows, sizes, strict=True):
-        if not steps or size > left:
-            steps.append([])
-            left = STEP_BYTES
-        steps[-1].append(row)
-        left -= size
-    return steps
 
 
 def _columns(rows: _Numbers) -> list[bytes]:

@@ -259,14 +259,8 @@ class Ownership:
         """Whether the server made a commit whose connection was lost. From then on it cannot make it any more.
 
         The new epoch waits for a commit that is still under way, and refuses one that arrives later. When it is
-        confirmed, replicas have everything before it too.
-
-        Args:
-            number: that of the commit.
-            patiently: whether to wait for a server that is away.
-
-        Raises:
-            StoreUnreachable: it is not known yet; the next commit asks again.
+        confirmed, replicas have everything before it too. If the server stays away (waited for only if ``patiently``),
+        it is not known yet: the next commit asks again.
         """
         deadline = self._clock.monotonic() + (OUTCOME_SECONDS if patiently else 0.0)
         while True:
