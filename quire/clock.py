@@ -20,10 +20,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
-
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     monotonic = staticmethod(time.monotonic)
@@ -42,17 +39,11 @@ TOLD_FOR = 3600.0
 
 
 class ClockStep(NamedTuple):
-    """The wall clock was set, by more than ``STEP``, while the broker ran.
+    """The wall clock was set, by more than ``STEP``, while the broker ran."""
 
-    Attributes:
-        seconds: by how much; negative if it was set back.
-        at: when that was noticed, on the monotonic clock.
-        believed: whether it has stayed so since.
-    """
-
-    seconds: float
-    at: float
-    believed: bool
+    seconds: float  # by how much; negative if it was set back
+    at: float  # when that was noticed, on the monotonic clock
+    believed: bool  # whether it has stayed so since
 
 
 class WallClock:
@@ -67,9 +58,6 @@ class WallClock:
 
     Args:
         known_ms: what ``steady_ms`` was at least before this start; 0 if that is not known.
-
-    Attributes:
-        step: the last step; None if there was none.
     """
 
     def __init__(self, clock: Clock, known_ms: int = 0) -> None:
@@ -78,7 +66,7 @@ class WallClock:
         self._steady = max(now, known_ms) - elapsed
         self._ahead = now - elapsed  # by how much the wall clock is ahead of the monotonic one, as far as believed
         self._looked_at = elapsed
-        self.step: ClockStep | None = None
+        self.step: ClockStep | None = None  # the last step; None if there was none
 
     def _elapsed(self) -> int:
         return int(self._clock.monotonic() * 1000)
@@ -147,7 +135,6 @@ class WallClock:
 
 
 def told(step: ClockStep) -> str:
-    """A step in words."""
     way = "back" if step.seconds < 0 else "forward"
     text = f"the clock was set {way} by {abs(step.seconds):,.0f} s"
     if step.believed:
@@ -163,11 +150,9 @@ class ManualClock:
         self._elapsed = 0.0
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
         return self._now_ms + int(self._elapsed * 1000)
 
     def monotonic(self) -> float:
-        """Seconds since the clock was made."""
         return self._elapsed
 
     def advance(self, seconds: float) -> None:

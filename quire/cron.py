@@ -48,14 +48,7 @@ _FIELDS = (
 
 
 class Cron:
-    """One entry.
-
-    Attributes:
-        text: as given, with single blanks.
-
-    Raises:
-        InvalidHeader: it is none, or names dates that never come; ``data`` has the ``field``.
-    """
+    """One entry; ``InvalidHeader`` if it is none, or names dates that never come; ``data`` has the ``field``."""
 
     def __init__(self, text: str) -> None:
         fields = text[: MAX_LENGTH + 1].split()
@@ -63,7 +56,7 @@ class Cron:
             raise InvalidHeader(
                 f"{HEADER} is {text[:60]!r}: five fields, minute hour day-of-month month day-of-week", header=HEADER
             )
-        self.text = " ".join(fields)
+        self.text = " ".join(fields)  # as given, with single blanks
         self._minutes, self._hours, self._days, self._months, self._weekdays = [
             _values(field, token) for field, token in zip(_FIELDS, fields, strict=True)
         ]
@@ -72,18 +65,10 @@ class Cron:
             raise _invalid(_FIELDS[2], fields[2], "no such day in any of the months")
 
     def next_after(self, time_ms: int, zone: tzinfo = UTC) -> int:
-        """When it comes next.
+        """When it comes next after a time: a full minute, in milliseconds since the epoch.
 
-        Where clocks change, a time that they skip does not come, and one that they show twice comes the first time.
-
-        Args:
-            time_ms: after which time, in milliseconds since the epoch.
-
-        Returns:
-            The time, a full minute, in milliseconds since the epoch.
-
-        Raises:
-            InvalidHeader: the calendar ends before.
+        Where clocks change, a time that they skip does not come, and one that they show twice comes the first time. The
+        calendar may end before (``InvalidHeader``).
         """
         start = datetime.fromtimestamp(time_ms / 1000, zone)
         for day in self._days_from(start.date()):

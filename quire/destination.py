@@ -14,8 +14,6 @@ ADVISORIES = "ActiveMQ.Advisory."
 
 
 class DestinationKind(StrEnum):
-    """What a destination is."""
-
     QUEUE = "queue"
     TOPIC = "topic"
     STREAM = "stream"
@@ -23,8 +21,6 @@ class DestinationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """An address: a kind and a name."""
-
     kind: DestinationKind  # queue, topic or stream
     name: str  # parts joined by dots, without any prefix; case counts
 
@@ -33,17 +29,14 @@ class Destination:
 
 
 def queue(name: str) -> Destination:
-    """The queue of a name."""
     return checked(DestinationKind.QUEUE, name)
 
 
 def topic(name: str) -> Destination:
-    """The topic of a name."""
     return checked(DestinationKind.TOPIC, name)
 
 
 def stream(name: str) -> Destination:
-    """The stream of a name."""
     return checked(DestinationKind.STREAM, name)
 
 

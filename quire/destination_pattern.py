@@ -18,15 +18,13 @@ class Pattern:
     ``*`` and ``>`` are characters like others. (The rules of ActiveMQ's destination filters.)
 
     Attributes:
-        text: the pattern, with one ``>`` at the end at most; one without wildcards matches that one name.
-        is_wildcard: whether it has wildcards.
         specificity: sorts patterns, the most specific one first: part by part from the left, a literal part before
             ``*`` before ``>``; of two that are alike so far, the one that ends first; at last the text. So the order is
             total, and of two different patterns that match the same name, one comes first by its wildcards alone.
     """
 
-    text: str
-    is_wildcard: bool = field(init=False, compare=False, repr=False)
+    text: str  # the pattern, with one ``>`` at the end at most; one without wildcards matches that one name
+    is_wildcard: bool = field(init=False, compare=False, repr=False)  # whether it has wildcards
     specificity: tuple[tuple[int, ...], str] = field(init=False, compare=False, repr=False)
     _expression: re.Pattern[str] = field(init=False, compare=False, repr=False)
 
@@ -46,7 +44,6 @@ class Pattern:
         object.__setattr__(self, "_expression", _compiled(parts))
 
     def matches(self, name: str) -> bool:
-        """Whether it matches the name of a destination."""
         return self._expression.fullmatch(name) is not None
 
 

@@ -11,15 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from quire.message import Message, unescape
+from quire.message import Message, timestamp_of, unescape
 
 STREAM = "$quire.ledger"
 """The name of the stream that has the ledger."""
 
 
 class LedgerEvent(IntEnum):
-    """What happens to a message."""
-
     COMMIT = 1
     """It is stored. Its sending is told with it."""
     DISPATCH = 2
@@ -55,7 +53,6 @@ class Ids(msgspec.Struct, array_like=True, frozen=True):
     others: list[str] = []  # all of them, written out, if they are not of that form
 
     def all(self) -> Iterator[str]:
-        """The ids, in order."""
         return iter(self.others) if self.others else (f"{self.prefix}{number}" for number in unpacked(self.numbers))
 
 
@@ -118,7 +115,6 @@ def unpacked(ranges: list[int]) -> Iterator[int]:
 
 
 def encode_block(runs: list[Run]) -> bytes:
-    """The body of a block."""
     return msgspec.msgpack.encode(runs)
 
 
@@ -126,7 +122,6 @@ _decoder = msgspec.msgpack.Decoder(list[Run])
 
 
 def decode_block(body: bytes) -> list[Run]:
-    """The runs of a block."""
     try:
         return _decoder.decode(body)
     except msgspec.DecodeError as error:
@@ -195,10 +190,3 @@ def sent_of(messages: list[Message]) -> list[int]:
         else:
             packed += (time, 1)
     return packed
-
-
-def timestamp_of(message: Message) -> int:
-    """When the broker took a message, in milliseconds since the epoch: the second header line of its content."""
-    content = message.content
-    start = content.index(b"\n") + len(b"\ntimestamp:")
-    return int(content[start : content.index(b"\n", start)])

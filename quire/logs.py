@@ -10,7 +10,6 @@ _LOGGER = logging.getLogger("quire")
 
 
 def event(name: str, text: str, level: int = logging.INFO, **data: Any) -> None:
-    """Log something that happened."""
     _LOGGER.log(level, text, extra={"event": name, "data": data})
 
 
@@ -20,12 +19,10 @@ def failure(name: str, text: str, error: BaseException, **data: Any) -> None:
 
 
 def watch(handler: logging.Handler) -> None:
-    """Have a handler see all events, too."""
     _LOGGER.addHandler(handler)
 
 
 def unwatch(handler: logging.Handler) -> None:
-    """The handler sees no more events."""
     _LOGGER.removeHandler(handler)
 
 
@@ -33,7 +30,6 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time, level, event, text, and the data."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -50,7 +46,6 @@ class TextFormatter(logging.Formatter):
     """The text alone for what is usual, with its level in front for what is not."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record."""
         text = record.getMessage()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)

@@ -56,18 +56,9 @@ class Message:
     """One message of a lane.
 
     Attributes:
-        sequence: its place in its lane, never used again; 0 while it has none.
-        content: header lines, an empty line, the body (see the module's text).
-        size: ``len(content)``, in bytes; known from the index before the content is read.
-        expiration: when it expires, in milliseconds since the epoch; 0 for never.
-        priority: 0 to 9; 4 is normal (JMS 2.0, section 3.4.10).
         persistent: whether it must survive the broker.
-        deliveries: how often it was given to a consumer and came back.
-        failures: how many of those deliveries count against the maximum of redeliveries.
-        redelivered: whether a consumer may have seen it before.
         stored: whether it can be read again, from the store or (not persistent) from the spool; otherwise it is only in
             memory.
-        not_before: do not deliver it before this time of ``WallClock.steady_ms``; 0 for at once.
         deadline: when the lease of a consumer group's member on it ends, on the monotonic clock; set with each lease.
     """
 
@@ -81,16 +72,16 @@ class Message:
     def __init__(
         self, sequence: int, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True
     ) -> None:
-        self.sequence = sequence
-        self.content = content
-        self.size = len(content)
-        self.expiration = expiration
-        self.priority = priority
+        self.sequence = sequence  # its place in its lane, never used again; 0 while it has none
+        self.content = content  # header lines, an empty line, the body (see the module's text)
+        self.size = len(content)  # ``len(content)``, in bytes; known from the index before the content is read
+        self.expiration = expiration  # when it expires, in milliseconds since the epoch; 0 for never
+        self.priority = priority  # 0 to 9; 4 is normal (JMS 2.0, section 3.4.10)
         self.persistent = self.stored = persistent
-        self.deliveries = 0
-        self.failures = 0
-        self.redelivered = False
-        self.not_before = 0
+        self.deliveries = 0  # how often it was given to a consumer and came back
+        self.failures = 0  # how many of those deliveries count against the maximum of redeliveries
+        self.redelivered = False  # whether a consumer may have seen it before
+        self.not_before = 0  # do not deliver it before this time of ``WallClock.steady_ms``; 0 for at once
 
     @property
     def id(self) -> str:
@@ -126,11 +117,17 @@ class Message:
 
     @property
     def body(self) -> bytes:
-        """The body."""
         return self.content[self.content.index(b"\n\n") + 2 :]
 
     def __repr__(self) -> str:
         return f"<Message {self.sequence} {self.size} bytes deliveries={self.deliveries}>"
+
+
+def timestamp_of(message: Message) -> int:
+    """When the broker took a message, in milliseconds since the epoch: the second header line of its content."""
+    content = message.content
+    start = content.index(b"\n") + len(b"\ntimestamp:")
+    return int(content[start : content.index(b"\n", start)])
 
 
 @lru_cache(KNOWN_TYPES)

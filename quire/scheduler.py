@@ -22,15 +22,12 @@ class Timer:
 
 
 class Scheduler:
-    """Makes calls at their deadlines, in order."""
-
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """Make a call after ``delay`` seconds."""
         timer = Timer(self._clock.monotonic() + delay, callback)
         heapq.heappush(self._heap, (timer.deadline, next(self._order), timer))
         return timer
@@ -42,7 +39,6 @@ class Scheduler:
         return self._heap[0][0] if self._heap else None
 
     def run_due(self) -> None:
-        """Make every call whose deadline has come."""
         now = self._clock.monotonic()
         while (callback := self.take_due(now)) is not None:
             callback()

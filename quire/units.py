@@ -33,7 +33,6 @@ def parse_number(text: str) -> int | None:
 
 
 def parse_size(text: str | int) -> int:
-    """Read a size, in bytes."""
     found = _SIZE.fullmatch(str(text))
     if not found:
         raise ValueError(f"{text!r} is not a size: write 1024, 64MB or 1GiB")

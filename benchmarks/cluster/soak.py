@@ -18,8 +18,8 @@ import psycopg
 
 from benchmarks.cluster.load import STREAM_GROUPS, SoakLoad, read_stream
 from benchmarks.takeover.rounds import Commits
+from quire.cluster.cluster_map import ShardRow, View
 from quire.cluster.directory import LEASE, Directory
-from quire.cluster.view import ShardRow, View
 from quire.server.cluster.shard_places import shard_url
 from tests.acceptance.cluster.running_cluster import AnyBroker, ClusterBroker, RunningCluster, running_cluster
 from tests.acceptance.crash.broker_process import QUIRE, START_SECONDS, quire

@@ -15,7 +15,7 @@ from quire.server.cluster import broker_process
 from quire.store.base import LaneBatch, WriteBatch
 from quire.store.postgresql import commit as commit_module
 from quire.store.postgresql import ownership
-from quire.store.postgresql.commit import BatchWriter
+from quire.store.postgresql.commit import Committer
 
 EVERY = 20
 """Every so many commits a fault happens that would be found at once otherwise."""
@@ -83,16 +83,16 @@ def _each(batch: WriteBatch, spoil: Callable[[LaneBatch], None]) -> None:
 
 def _spoil(spoil: Callable[[WriteBatch], None], every: int = 1) -> None:
     """Have something done to every so many batches before they are written."""
-    write, number = BatchWriter.write, 0
+    write, number = Committer.write, 0
 
-    def spoil_and_write(writer: BatchWriter, batch: WriteBatch) -> None:
+    def spoil_and_write(writer: Committer, batch: WriteBatch) -> None:
         nonlocal number
         number += 1
         if number % every == 0:
             spoil(batch)
         write(writer, batch)
 
-    BatchWriter.write = spoil_and_write  # type: ignore[method-assign, assignment]
+    Committer.write = spoil_and_write  # type: ignore[method-assign, assignment]
 
 
 PLANTED = [sys.executable, "-m", "benchmarks.takeover.planted"]

@@ -11,7 +11,7 @@ from quire.cli.output import Output, encode_body
 from quire.client import AckMode, Blob, ClientDestination, JavaObject, Queue, Stream, Topic
 from quire.client.sync import ReceivedMessage, connect
 from quire.destination import DestinationKind, split_written
-from quire.protocols.openwire.messages import OFFSET, PARTITION
+from quire.protocols.openwire.commands import OFFSET, PARTITION
 
 OPTIONS = "jms.consumerExpiryCheckEnabled=false&jms.checkForDuplicates=false"
 """The broker alone decides what has expired or comes again: the client acknowledges only what it was told to."""

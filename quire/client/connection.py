@@ -66,27 +66,25 @@ from quire.errors import (
     UnknownSubscription,
 )
 from quire.protocols.openwire.commands import (
+    BaseCommand,
     BrokerInfo,
     ConnectionErrorCommand,
+    ConnectionId,
     ConnectionInfo,
     ConsumerControl,
+    ConsumerId,
     ConsumerInfo,
     DestinationInfo,
     DestinationOperation,
+    LocalTransactionId,
     MessageDispatch,
     ProducerAck,
+    ProducerId,
     ProducerInfo,
     RemoveInfo,
     RemoveSubscriptionInfo,
-    SessionInfo,
-)
-from quire.protocols.openwire.structures import (
-    BaseCommand,
-    ConnectionId,
-    ConsumerId,
-    LocalTransactionId,
-    ProducerId,
     SessionId,
+    SessionInfo,
 )
 from quire.selectors.message_selector import selector as checked_selector
 

@@ -30,13 +30,14 @@ from quire.protocols.openwire.commands import (
     AckType,
     ConsumerControl,
     ConsumerInfo,
+    LocalTransactionId,
+    Message,
     MessageAck,
     MessageDispatch,
     MessagePull,
     RemoveInfo,
+    Throwable,
 )
-from quire.protocols.openwire.messages import Message
-from quire.protocols.openwire.structures import LocalTransactionId, Throwable
 
 THROWABLE = "java.lang.Throwable"
 

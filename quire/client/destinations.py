@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from quire.destination import MAX_NAME, split_options, stream
 from quire.errors import InvalidDestination
-from quire.protocols.openwire.structures import (
+from quire.protocols.openwire.commands import (
     ActiveMQDestination,
     ActiveMQQueue,
     ActiveMQTempQueue,

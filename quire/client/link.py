@@ -21,9 +21,8 @@ from quire.errors import (
     WrongProtocol,
 )
 from quire.protocols.openwire.codec import Decoder, Encoder
-from quire.protocols.openwire.commands import KeepAliveInfo, WireFormatInfo
+from quire.protocols.openwire.commands import BaseCommand, KeepAliveInfo, WireFormatInfo
 from quire.protocols.openwire.negotiation import WireFormat, format_of, info_of, properties_of
-from quire.protocols.openwire.structures import BaseCommand
 
 SILENT = 1.0
 """After how many seconds of silence a port is asked what it speaks."""
@@ -274,9 +273,8 @@ def _no_answer(address: BrokerAddress, place: str, error: Exception, limit: floa
 def _offered(address: BrokerAddress) -> WireFormat:
     own = address.options.wire_format
     return WireFormat(
-        version=own.version, tight=own.tight_encoding_enabled, cache_size=own.cache_size if own.cache_enabled else 0,
-        size_prefix=not own.size_prefix_disabled, stack_traces=own.stack_trace_enabled,
-        max_frame_size=own.max_frame_size, tcp_no_delay=own.tcp_no_delay_enabled,
+        version=own.version, stack_traces=own.stack_trace_enabled, max_frame_size=own.max_frame_size,
+        tcp_no_delay=own.tcp_no_delay_enabled,
         inactivity_ms=own.max_inactivity_duration, initial_delay_ms=own.max_inactivity_duration_inital_delay,
     )  # fmt: skip
 

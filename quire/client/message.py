@@ -12,8 +12,7 @@ from typing import Any, TypeAlias, cast
 from quire.client.arguments import check_flag, check_text, check_whole, refused, seconds
 from quire.client.destinations import ClientDestination, client_destination, from_wire, to_wire
 from quire.errors import IllegalState, InvalidArgument
-from quire.protocols.openwire.commands import MessageDispatch
-from quire.protocols.openwire.messages import (
+from quire.protocols.openwire.commands import (
     OFFSET,
     PARTITION,
     ActiveMQBlobMessage,
@@ -23,14 +22,14 @@ from quire.protocols.openwire.messages import (
     ActiveMQObjectMessage,
     ActiveMQStreamMessage,
     ActiveMQTextMessage,
+    MessageDispatch,
     deflate,
     inflate,
     read_text,
     write_text,
 )
-from quire.protocols.openwire.messages import Message as WireMessage
-from quire.protocols.openwire.modified_utf8 import readable
-from quire.protocols.openwire.primitives import Typed, read_map, read_values, write_map, write_values
+from quire.protocols.openwire.commands import Message as WireMessage
+from quire.protocols.openwire.primitives import Typed, read_map, read_values, readable, write_map, write_values
 
 
 class Delivery:

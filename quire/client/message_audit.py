@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from quire import logs
 from quire.errors import InvalidArgument
-from quire.protocols.openwire.messages import Message
+from quire.protocols.openwire.commands import Message
 
 WINDOW = 2048
 """How many of a producer's latest sequence numbers are remembered (ActiveMQ's ``auditDepth``)."""

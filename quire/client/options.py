@@ -65,12 +65,12 @@ class WireFormatOptions:
     """What the client offers when the format of the connection is agreed."""
 
     version: int = option(12, "The highest version of OpenWire.")
-    tight_encoding_enabled: bool = option(False, "The shorter encoding, which takes more time.")
-    cache_enabled: bool = option(False, "Send objects that repeat by a number.")
-    cache_size: int = option(1024, "How many of them.")
+    tight_encoding_enabled: bool = option(False, "Without effect: frames are in the loose encoding.")
+    cache_enabled: bool = option(False, "Without effect: no objects are cached.")
+    cache_size: int = option(1024, "Without effect: no objects are cached.")
     stack_trace_enabled: bool = option(False, "Exceptions come with the broker's stack.")
     tcp_no_delay_enabled: bool = option(True, "Send small frames at once.")
-    size_prefix_disabled: bool = option(False, "Frames have no length before them.")
+    size_prefix_disabled: bool = option(False, "Without effect: each frame begins with its length.")
     max_inactivity_duration: int = option(30_000, "After how many ms of silence a side is taken for dead; 0: never.")
     max_inactivity_duration_inital_delay: int = option(
         10_000, "When that is checked first, in ms (ActiveMQ spells it so)."
@@ -103,7 +103,7 @@ class FailoverOptions:
     timeout: int = option(-1, "After which time without a connection sends fail; -1: they wait.")
     randomize: bool = option(True, "The brokers are tried in random order.")
     backup: bool = option(False, "Keep sockets to other brokers open, so that connecting again takes no time.")
-    backup_pool_size: int = option(1, "How many of them.")
+    backup_pool_size: int = option(1, "Without effect: no objects are cached.")
     priority_backup: bool = option(False, "Go back to a preferred broker as soon as it answers again.")
     priority_uris: str = option(
         "", "The preferred brokers, joined by commas; by default the first one of the URL.", name="priorityURIs"

@@ -12,9 +12,8 @@ from quire.client.destinations import ClientDestination, client_destination
 from quire.client.message import Body, Message, Outgoing, PropertyValue, ReceivedMessage, wire_message
 from quire.client.session_core import SessionCore
 from quire.errors import IllegalState, InvalidArgument, InvalidDestination
-from quire.protocols.openwire.commands import ProducerInfo, RemoveInfo, Response
-from quire.protocols.openwire.messages import Message as WireMessage
-from quire.protocols.openwire.structures import MessageId, ProducerId
+from quire.protocols.openwire.commands import Message as WireMessage
+from quire.protocols.openwire.commands import MessageId, ProducerId, ProducerInfo, RemoveInfo, Response
 
 WINDOW = 1000
 """How many unconfirmed messages ``submit`` allows by default."""

@@ -12,7 +12,7 @@ from quire.client.message_audit import ConnectionAudit
 from quire.client.options import ConnectionOptions
 from quire.clock import Clock
 from quire.errors import IllegalState, InvalidDestination, QuireError, UnsupportedEnvironment
-from quire.protocols.openwire.structures import BaseCommand, LocalTransactionId, SessionId
+from quire.protocols.openwire.commands import BaseCommand, LocalTransactionId, SessionId
 
 
 class AckMode(IntEnum):

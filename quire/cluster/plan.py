@@ -1,16 +1,60 @@
-"""What a broker does about its shards now: which it should wait for or run, and which it should give up."""
+"""What a broker does about its shards now: which it should wait for or run, and which it should give up.
 
-from collections.abc import Mapping
+Which broker should run which shard all brokers compute alike, from the same rows.
+"""
+
+from collections.abc import Iterable, Mapping
 from enum import Enum
+from hashlib import blake2b
 from typing import NamedTuple
 
-from quire.cluster.assignment import assign
-from quire.cluster.view import View
+from quire.cluster.cluster_map import View
+
+
+def assign(
+    brokers: Iterable[str], shards: int, owners: Mapping[int, str], preferred: Mapping[int, str]
+) -> dict[int, str]:
+    """Give each shard a broker: evenly, with few moves, and the same again once that has come true.
+
+    Brokers are those that live and do not leave. ``owners`` says who owns each shard now, or owned it last,
+    ``preferred`` where an operator wants shards as long as that broker lives, which may make it uneven. Without a
+    broker there is nothing.
+    """
+    living = sorted(set(brokers))
+    if not living:
+        return {}
+    fixed = {shard: broker for shard, broker in preferred.items() if broker in living and 0 <= shard < shards}
+    kept = {shard: owners[shard] for shard in range(shards) if owners.get(shard) in living}
+    assigned = kept | fixed
+    loads = {broker: 0 for broker in living}
+    for broker in assigned.values():
+        loads[broker] += 1
+    for shard in range(shards):
+        if shard not in assigned:
+            assigned[shard] = min(living, key=lambda broker: (loads[broker], _rank(shard, broker)))
+            loads[assigned[shard]] += 1
+    _level(assigned, loads, fixed)
+    return assigned
+
+
+def _level(assigned: dict[int, str], loads: dict[str, int], fixed: Mapping[int, str]) -> None:
+    """Move shards that are not fixed until no move makes it more even."""
+    while True:
+        low = min(loads, key=lambda broker: (loads[broker], broker))
+        movable = [shard for shard, broker in assigned.items() if shard not in fixed and loads[broker] > loads[low] + 1]
+        if not movable:
+            return
+        moved = max(movable, key=lambda shard: (loads[assigned[shard]], assigned[shard], shard))
+        loads[assigned[moved]] -= 1
+        loads[low] += 1
+        assigned[moved] = low
+
+
+def _rank(shard: int, broker: str) -> bytes:
+    return blake2b(f"{shard} {broker}".encode(), digest_size=8).digest()
 
 
 class ShardState(Enum):
-    """What the process of a shard does."""
-
     WAITING = "waiting"
     """It waits for the lock of the shard's store."""
     RUNNING = "running"
@@ -20,8 +64,6 @@ class ShardState(Enum):
 
 
 class Plan(NamedTuple):
-    """What to do with processes now."""
-
     start: list[int]
     stop: list[int]
 
@@ -35,16 +77,10 @@ def desired_owners(view: View, shards: int) -> dict[int, str]:
 
 
 def plan(view: View, shards: int, me: str, own: Mapping[int, ShardState]) -> Plan:
-    """What a broker does next.
+    """What a broker (``me``) does next about the shards that have a process here (``own``).
 
     A shard that runs is given up only when its new owner stands by, and when the one before it runs again: the machines
     have nothing else to do for a shard without an owner.
-
-    Args:
-        view: what the database says.
-        shards: how many shards there are.
-        me: the name of the broker.
-        own: the shards that have a process here.
     """
     desired = desired_owners(view, shards)
     start = [shard for shard, broker in sorted(desired.items()) if broker == me and shard not in own]

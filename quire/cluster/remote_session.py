@@ -11,8 +11,8 @@ from typing import Any
 from quire.broker.core.subscription import Subscription
 from quire.broker.routing.addresses import Address, Scope
 from quire.cluster import verb_frames as verbs
+from quire.cluster.link import VirtualConnection
 from quire.cluster.verb_frames import Kind, RelayedRetry, Run, VerbDecoder, VerbFrame
-from quire.cluster.virtual_connection import VirtualConnection
 from quire.destination import Destination, DestinationKind
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError, ShardMoved, UnknownMessage
 from quire.message import Message
@@ -58,8 +58,6 @@ Gone = Callable[["RemoteSession", QuireError, list[Token]], None]
 
 
 class RemoteTarget:
-    """Takes messages for a destination of another shard."""
-
     __slots__ = ("body", "number", "session")
 
     def __init__(self, session: "RemoteSession", body: verbs.Route) -> None:
@@ -67,12 +65,14 @@ class RemoteTarget:
         self.body = body
         self.number = -1  # none yet
 
-    def send(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
-        """Take a message."""
+    def send(
+        self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True, tx: Tx | None = None,
+        producer: str = "", number: int = 0,
+    ) -> None:  # fmt: skip
         session = self.session
         run = session.run
-        if session.run_target is not self or run.tx is not None or run.producer or session.run_size > RUN_BYTES:
-            run = session.begin_run(self)
+        if session.run_target is not self or run.tx != tx or run.producer != producer or session.run_size > RUN_BYTES:
+            run = session.begin_run(self, tx, producer)
         run.contents.append(content)
         session.run_size += len(content)
         if expiration or run.expirations:
@@ -81,6 +81,8 @@ class RemoteTarget:
             _column(run.priorities, run, 4).append(priority)
         if not persistent:
             run.transient.add(len(run.contents) - 1)
+        if producer:
+            run.numbers.append(number)
 
     def transfer(self, content: bytes, expiration: int = 0, priority: int = 4, persistent: bool = True) -> None:
         """As ``send``: what is given up elsewhere is another shard's, and not in this commit."""
@@ -98,29 +100,20 @@ def _column(column: list[int], run: Run, usual: int) -> list[int]:
 
 
 class Receipts(list[Token]):
-    """The tokens of a run; it is noted which message each is of.
-
-    Attributes:
-        places: the message of each token that came after the one before it.
-    """
+    """The tokens of a run; it is noted which message each is of."""
 
     def __init__(self, session: "RemoteSession") -> None:
         super().__init__()
-        self.places: list[int] = []
+        self.places: list[int] = []  # the message of each token that came after the one before it
         self._session = session
 
     def append(self, token: Token) -> None:
-        """The sender of the last message waits."""
         super().append(token)
         self.places.append(len(self._session.run.contents) - 1)
 
 
 class RemotePart:
-    """A part of a consumer that another shard has.
-
-    Attributes:
-        at_owner: its number there.
-    """
+    """A part of a consumer that another shard has."""
 
     __slots__ = (
         "at_owner", "consumer", "destination", "epoch", "in_flight", "number", "partition", "session", "writer",
@@ -132,7 +125,7 @@ class RemotePart:
     ) -> None:  # fmt: skip
         self.session = session
         self.number = number
-        self.at_owner = at_owner
+        self.at_owner = at_owner  # its number there
         self.consumer = consumer
         self.destination = destination
         self.partition = partition
@@ -153,74 +146,34 @@ class RemotePart:
 
 
 class RemoteConsumer:
-    """A consumer at another shard.
-
-    Attributes:
-        session: at that shard.
-        number: names it at its owner.
-        pulls: how often it has pulled.
-    """
+    """A consumer at another shard."""
 
     __slots__ = ("number", "only_part", "parts", "pulls", "session", "spec")
 
     def __init__(self, session: "RemoteSession", spec: SubscribeSpec, number: int) -> None:
-        self.session = session
+        self.session = session  # at that shard
         self.spec = spec
-        self.number = number
+        self.number = number  # names it at its owner
         self.parts: list[RemotePart] = []
         self.only_part: RemotePart | None = None
-        self.pulls = 0
+        self.pulls = 0  # how often it has pulled
 
 
-class _Subscribing:
-    """Stands for the token of a SUBSCRIBE."""
+class _Asked:
+    """Stands for a token: for those of one message that has several, for a SUBSCRIBE's, for one that is awaited."""
 
-    __slots__ = ("consumer", "token")
+    __slots__ = ("awaited", "consumer", "tokens")
 
-    def __init__(self, consumer: RemoteConsumer, token: Token) -> None:
+    def __init__(self, tokens: list[Token], consumer: RemoteConsumer | None = None, awaited: bool = False) -> None:
+        self.tokens = tokens
         self.consumer = consumer
-        self.token = token
-
-
-class _End:
-    """The session's end of its virtual connection."""
-
-    __slots__ = ("_session",)
-
-    def __init__(self, session: "RemoteSession") -> None:
-        self._session = session
-
-    def data_came(self, data: bytes) -> None:
-        self._session.data_came(data)
-
-    def drained(self) -> None:
-        self._session.room_again()
-
-    def ended(self, error: QuireError | None) -> None:
-        self._session.ended(error)
+        self.awaited = awaited
 
 
 class RemoteSession:
-    """A client's session at another shard.
+    """A client's session at another shard."""
 
-    Args:
-        door: is told what the shard tells.
-        shard: its number.
-        numbers: gives parts their numbers, which are unique among all shards of the client.
-        charge: counts what has come of frames that are not whole; whether that is more than it may be.
-        gone: is told of its end, with the tokens that have not come back.
-
-    Attributes:
-        connection: to the owner; set before anything is said.
-        port: what the virtual connection tells.
-        run: the messages that are gathered.
-        run_target: where they go; None while there are none.
-        run_size: how many bytes they have.
-        awaits: how many temporary destinations it has to make before anything else is said.
-        is_over: whether the virtual connection has ended.
-    """
-
-    connection: VirtualConnection
+    connection: VirtualConnection  # to the owner; set before anything is said
 
     def __init__(
         self, door: Door, shard: int, numbers: Iterator[int], charge: Callable[[int], bool], gone: Gone, user: str = ""
@@ -228,18 +181,17 @@ class RemoteSession:
         self.name = door.name
         self.user = user
         self.client_id: str | None = None
-        self.shard = shard
-        self.port = _End(self)
+        self.shard = shard  # its number
         self.parts: dict[int, Part] = {}
-        self.run = Run()
-        self.run_target: RemoteTarget | None = None
-        self.run_size = 0
-        self.awaits = 0
-        self.is_over = False
-        self._door = door
-        self._numbers = numbers
-        self._charge = charge
-        self._gone = gone
+        self.run = Run()  # the messages that are gathered
+        self.run_target: RemoteTarget | None = None  # where they go; None while there are none
+        self.run_size = 0  # how many bytes they have
+        self.awaits = 0  # how many temporary destinations it has to make before anything else is said
+        self.is_over = False  # whether the virtual connection has ended
+        self._door = door  # is told what the shard tells
+        self._numbers = numbers  # gives parts their numbers, which are unique among all shards of the client
+        self._charge = charge  # counts what has come of frames that are not whole; whether that is more than it may be
+        self._gone = gone  # is told of its end, with the tokens that have not come back
         self._charged = 0
         self._receipts = Receipts(self)
         self._targets: list[RemoteTarget | None] = [None] * verbs.ROUTES
@@ -280,21 +232,17 @@ class RemoteSession:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether it has to make a temporary destination before anything else is said."""
         return self.awaits > 0
 
     @property
     def restricted(self) -> bool:
-        """Whether a send may have to wait now."""
         return self.awaits > 0 or self.connection.is_full or len(self._asked) >= MOST_ASKED
 
     @property
     def subscriptions(self) -> dict[int, Subscription]:
-        """None of this process."""
         return {}
 
     def drained(self) -> None:
-        """The door takes deliveries again."""
         self.writable = True
 
     # Sends.
@@ -303,7 +251,6 @@ class RemoteSession:
         """A chunk of input follows."""
 
     def took_input(self, sent: bool) -> None:
-        """A chunk of input was taken: what was gathered goes."""
         self.close_run()
 
     def begin_run(self, target: RemoteTarget, tx: Tx | None = None, producer: str = "") -> Run:
@@ -319,7 +266,6 @@ class RemoteSession:
         return self.run
 
     def close_run(self) -> None:
-        """Have the messages go that were gathered."""
         run, target = self.run, self.run_target
         if target is None:
             if self._receipts:
@@ -336,7 +282,10 @@ class RemoteSession:
         """The tokens of a run get numbers that follow each other; of several of one message the first tells of all."""
         for token, place in zip(self._receipts, self._receipts.places, strict=True):
             if run.asked and run.asked[-1] == place:
-                self._asked[self._last_ask] = _both(self._asked[self._last_ask], token)
+                known = self._asked[self._last_ask]
+                if type(known) is not _Asked:
+                    known = self._asked[self._last_ask] = _Asked([known])
+                known.tokens.append(token)
                 continue
             ask = self._ask(token)
             run.ask = run.ask or ask
@@ -364,46 +313,25 @@ class RemoteSession:
     def accept(
         self, route: Route, content: bytes, how: Sending = USUAL, *, tx: Tx | None = None, token: Token = None
     ) -> bool:  # fmt: skip
-        """Admit a message, if the shard takes it."""
         if self.restricted:
             return False
         target = route.target
         assert isinstance(target, RemoteTarget)
-        if tx is None and not how.producer:
-            target.send(content, how.expiration, how.priority, how.persistent)
-        else:
-            run = self.run
-            if self.run_target is not target or (run.tx, run.producer) != (tx, how.producer) or (
-                self.run_size > RUN_BYTES
-            ):  # fmt: skip
-                run = self.begin_run(target, tx, how.producer)
-            self._add(run, content, how)
+        target.send(
+            content, how.expiration, how.priority, how.persistent, tx, how.producer, how.producer_sequence
+        )  # fmt: skip
         if token is not None:
             self._receipts.append(token)
         return True
 
-    def _add(self, run: Run, content: bytes, how: Sending) -> None:
-        run.contents.append(content)
-        self.run_size += len(content)
-        if how.expiration or run.expirations:
-            _column(run.expirations, run, 0).append(how.expiration)
-        if how.priority != 4 or run.priorities:
-            _column(run.priorities, run, 4).append(how.priority)
-        if not how.persistent:
-            run.transient.add(len(run.contents) - 1)
-        if how.producer:
-            run.numbers.append(how.producer_sequence)
-
     # Other verbs.
 
     def open(self, who: Opening, token: Token = None) -> bool:
-        """The client introduces itself."""
         self.client_id = who.client_id
         self._say(verbs.encode_body(Kind.OPEN, verbs.Open(who, self._ask(token))))
         return True
 
     def confirm(self, token: Token) -> None:
-        """Nothing is asked for but the token."""
         self._say(verbs.encode_body(Kind.CONFIRM, verbs.Confirm(self._ask(token))))
 
     def recheck(self) -> Iterator[None]:
@@ -411,19 +339,16 @@ class RemoteSession:
         yield from ()
 
     def subscribe(self, spec: SubscribeSpec, token: Token = None) -> RemoteConsumer:
-        """A consumer comes."""
         self._check_room()
         self._last_consumer += 1
         consumer = self._consumers[self._last_consumer] = RemoteConsumer(self, spec, self._last_consumer)
-        if any([address.scope is Scope.REMOTE for address in spec.addresses]):
-            self.awaits += 1  # an answer might come to it before
-            token = _Awaited(token)
-        ask = self._ask(_Subscribing(consumer, token))
+        awaited = any([address.scope is Scope.REMOTE for address in spec.addresses])  # an answer might come before
+        self.awaits += awaited
+        ask = self._ask(_Asked([token], consumer, awaited))
         self._say(verbs.encode_body(Kind.SUBSCRIBE, verbs.Subscribe(spec, ask), consumer.number))
         return consumer
 
     def unsubscribe(self, consumer: Consumer, seen: Seen = UNKNOWN, token: Token = None) -> bool:
-        """A consumer goes."""
         if self.restricted:
             return False
         assert isinstance(consumer, RemoteConsumer)
@@ -436,24 +361,20 @@ class RemoteSession:
         return True
 
     def credit(self, consumer: Consumer, prefetch: int) -> None:
-        """How many messages may be in flight from now on."""
         assert isinstance(consumer, RemoteConsumer)
         self._say(verbs.encode_body(Kind.CREDIT, verbs.Credit(prefetch), consumer.number))
 
     def pull(self, consumer: Consumer, count: int, wait_ms: int) -> None:
-        """So many more messages, once."""
         assert isinstance(consumer, RemoteConsumer)
         consumer.pulls += 1
         self._say(verbs.encode_body(Kind.PULL, verbs.Pull(consumer.pulls, count, wait_ms), consumer.number))
 
     def settle_part(self, part: RemotePart, sequences: list[int]) -> None:
-        """Messages are done."""
         if part.consumer.spec.tracked:
             _take(part, sequences)
         self._say(verbs.encode_settle(part.at_owner, sequences))
 
     def settle(self, what: What, how: Settlement, *, tx: Tx | None = None, token: Token = None) -> bool:
-        """Say what becomes of messages that were delivered."""
         if tx is not None and self.restricted:
             return False
         if isinstance(what, Handles):
@@ -504,11 +425,9 @@ class RemoteSession:
             self._in_transactions.setdefault(tx, []).append((part, sequences))
 
     def begin(self, tx: Tx, token: Token = None) -> bool:
-        """Begin a transaction."""
         return self._transact(verbs.Transact(tx, self._ask(token)))
 
     def end(self, tx: Tx, step: Step, token: Token = None) -> bool:
-        """Take a transaction a step further."""
         for part, sequences in self._in_transactions.pop(tx, ()) if step is not Step.PREPARE else ():
             if step is not Step.ROLLBACK_KEEP:
                 _take(part, sequences)
@@ -523,17 +442,16 @@ class RemoteSession:
         return True
 
     def spoil(self, tx: Tx, error: QuireError) -> None:
-        """Something in a transaction has failed before it was a verb."""
         self._say(verbs.encode_body(Kind.SPOIL, verbs.Spoil(tx, verbs.failed(0, error))))
 
     def temporary(self, kind: DestinationKind, name: str = "", token: Token = None) -> Address:
         """Make a temporary destination. Until it is there, nothing more is taken: an answer might come before it."""
         self.awaits += 1
-        self._say(verbs.encode_body(Kind.TEMPORARY, verbs.Temporary(kind, name, self._ask(_Awaited(token)))))
+        ask = self._ask(_Asked([token], awaited=True))
+        self._say(verbs.encode_body(Kind.TEMPORARY, verbs.Temporary(kind, name, ask)))
         return Address(kind, name, Scope.REMOTE)
 
     def call(self, name: str, arguments: tuple[Any, ...], token: Token = None) -> bool:
-        """Ask a service of the shard."""
         if self.restricted:
             return False
         self._say(verbs.encode_body(Kind.CALL, verbs.Call(name, arguments, self._ask(token))))
@@ -582,7 +500,6 @@ class RemoteSession:
                 self._door.part_gone(part)
 
     def _end(self) -> None:
-        """Nothing is said any more."""
         self.is_over = True
         self._charge(-self._charged)
         self._charged = 0
@@ -617,12 +534,10 @@ class RemoteSession:
             self.connection.taken(taken)
 
     def room_again(self) -> None:
-        """The owner takes more again."""
         if not self.restricted:
             self._door.go_on()
 
     def ended(self, error: QuireError | None) -> None:
-        """The owner has closed it, or cannot be reached any more."""
         if self.is_over:
             return
         asked = [each for token in self._asked.values() for each in self._tokens(token) if each is not None]
@@ -655,17 +570,12 @@ class RemoteSession:
 
     def _tokens(self, token: Any) -> list[Token]:
         """The door's tokens of what has come back."""
-        if type(token) is _Both:
-            return token.tokens
-        if type(token) is _Subscribing:
-            return self._tokens(token.token)
-        if type(token) is _Awaited:
-            self.awaits -= 1
-            return [token.token]
-        return [token]
+        if type(token) is not _Asked:
+            return [token]
+        self.awaits -= token.awaited
+        return token.tokens
 
     def _go_on_again(self, was_restricted: bool) -> None:
-        """What waited for an answer goes on."""
         if was_restricted and not self.restricted:
             self._door.go_on()
 
@@ -679,7 +589,7 @@ class RemoteSession:
         told = verbs.read_body(frame, verbs.Failed)
         was_restricted = self.restricted
         error, token = verbs.error_of(told), self._asked.pop(told.ask, None)
-        if type(token) is _Subscribing:
+        if type(token) is _Asked and token.consumer is not None:
             self._forget(token.consumer)
         for each in self._tokens(token):
             self._door.failed(each, error)
@@ -747,25 +657,3 @@ def _up_to(part: RemotePart, last: int) -> list[int]:
     """The messages of a tracked part up to one, in the order they were given."""
     given = list(part.in_flight)
     return given[: given.index(last) + 1] if last in part.in_flight else []
-
-
-class _Awaited:
-    """Stands for the token of a TEMPORARY."""
-
-    __slots__ = ("token",)
-
-    def __init__(self, token: Token) -> None:
-        self.token = token
-
-
-class _Both:
-    """Stands for the tokens of one message that has several."""
-
-    __slots__ = ("tokens",)
-
-    def __init__(self, tokens: list[Token]) -> None:
-        self.tokens = tokens
-
-
-def _both(known: Token, more: Token) -> _Both:
-    return _Both([*(known.tokens if type(known) is _Both else [known]), more])

@@ -61,25 +61,19 @@ _WAIT = frozenset({
 
 
 class SpreadPart:
-    """A part of a consumer of several shards, in front of the shard's own.
-
-    Attributes:
-        inner: the shard's own.
-        shard: what the consumer has at that shard.
-    """
+    """A part of a consumer of several shards, in front of the shard's own."""
 
     __slots__ = ("consumer", "inner", "number", "shard", "writer")
 
     def __init__(self, consumer: "SpreadConsumer", inner: Part, shard: "Shard") -> None:
         self.consumer = consumer
-        self.inner = inner
-        self.shard = shard
+        self.inner = inner  # the shard's own
+        self.shard = shard  # what the consumer has at that shard
         self.number = inner.number
         self.writer: Any = None
 
     @property
     def in_flight(self) -> dict[int, Message]:
-        """What was given, if it is known."""
         return self.inner.in_flight
 
     @in_flight.setter
@@ -98,11 +92,9 @@ class SpreadPart:
 
     @property
     def destination(self) -> Destination:
-        """Where its messages were sent."""
         return self.inner.destination
 
     def acknowledge(self, sequences: list[int]) -> list[int]:
-        """Settle a run of messages as done."""
         self.consumer.forget([(self.number, sequence) for sequence in sequences])
         others = self.inner.acknowledge(sequences)
         self.consumer.adjust()
@@ -110,54 +102,40 @@ class SpreadPart:
 
 
 class Shard:
-    """What a consumer has at one of its shards.
-
-    Attributes:
-        session: at the shard.
-        consumer: at the shard.
-        window: how many messages may be in flight.
-        taking: how many are, and take credit.
-    """
+    """What a consumer has at one of its shards."""
 
     __slots__ = ("consumer", "session", "taking", "window")
 
     def __init__(self, session: Session, consumer: Consumer, window: int) -> None:
-        self.session = session
-        self.consumer = consumer
-        self.window = window
-        self.taking = 0
+        self.session = session  # at the shard
+        self.consumer = consumer  # at the shard
+        self.window = window  # how many messages may be in flight
+        self.taking = 0  # how many are, and take credit
 
 
 class SpreadConsumer:
     """One consumer.
 
     Args:
-        spec: what it wants in all.
-        prefetch: how many messages may be in flight in all.
-        count: at how many shards it is.
-        extends: whether a message takes no credit when the client has told that it is delivered.
         now: the time, in seconds, on the monotonic clock.
         pull_ended: is told when a pull is over, and how many messages have not come.
 
     Attributes:
-        spec: as given.
-        shards: at which it is, by number.
         parts: what it has there.
-        browsing: the shards that have not shown all yet, if it is a browser.
     """
 
     def __init__(
         self, spec: SubscribeSpec, prefetch: int, count: int, *, extends: bool, now: Callable[[], float],
         pull_ended: Callable[["SpreadConsumer", int], None],
     ) -> None:  # fmt: skip
-        self.spec = spec
+        self.spec = spec  # what it wants in all
         self.only_part = None
-        self.shards: dict[int, Shard] = {}
+        self.shards: dict[int, Shard] = {}  # at which it is, by number
         self._parts: dict[int, SpreadPart] = {}
-        self.browsing: set[int] = set()
-        self._prefetch = prefetch
-        self._count = count
-        self._extends = extends
+        self.browsing: set[int] = set()  # the shards that have not shown all yet, if it is a browser
+        self._prefetch = prefetch  # how many messages may be in flight in all
+        self._count = count  # at how many shards it is
+        self._extends = extends  # whether a message takes no credit when the client has told that it is delivered
         self._is_tracked = spec.ack is not AckMode.AUTO and spec.kind is not ConsumerKind.BROWSER
         self._given: dict[Key, SpreadPart] = {}
         self._quiet: set[Key] = set()  # those that take no credit: delivered, or settled in a transaction
@@ -167,24 +145,20 @@ class SpreadConsumer:
 
     @property
     def parts(self) -> Sequence[SpreadPart]:
-        """What it has at its shards."""
         return list(self._parts.values())
 
     # Its shards.
 
     @property
     def share(self) -> int:
-        """What of the prefetch each shard gets."""
         return max(self._prefetch // self._count, 1) if self._prefetch else 0
 
     def subscribed(self, number: int, session: Session, consumer: Consumer) -> None:
-        """It is subscribed at a shard, with its share."""
         self.shards[number] = Shard(session, consumer, self.share)
         if self.spec.kind is ConsumerKind.BROWSER:
             self.browsing.add(number)
 
     def part_added(self, number: int, inner: Part) -> SpreadPart:
-        """A shard has a part more."""
         part = self._parts[inner.number] = SpreadPart(self, inner, self.shards[number])
         return part
 
@@ -222,7 +196,6 @@ class SpreadConsumer:
         return messages
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """The client does not have messages any more."""
         for key in keys:
             part = self._given.pop(key, None)
             if part is not None:
@@ -242,12 +215,7 @@ class SpreadConsumer:
     # What is said of it.
 
     def settled(self, what: These | UpTo, how: Settlement, tx: Tx | None) -> Covered:
-        """The client says what becomes of messages: which ones these are.
-
-        Raises:
-            UnknownMessage: it does not have one of them.
-            InvalidArgument: the first message came after the last one.
-        """
+        """The client says what becomes of messages: which ones these are, by part."""
         part = what.part
         assert isinstance(part, SpreadPart)
         if isinstance(what, These):
@@ -314,7 +282,6 @@ class SpreadConsumer:
     # Its prefetch.
 
     def set_prefetch(self, prefetch: int) -> None:
-        """How many messages may be in flight in all from now on."""
         self._prefetch = prefetch
         self._pull.drop()
         for shard in self.shards.values():
@@ -343,34 +310,24 @@ class SpreadConsumer:
     # Pulls.
 
     def pull(self, count: int, wait_ms: int) -> None:
-        """So many more messages, once.
-
-        Raises:
-            InvalidHeader: it has a prefetch.
-        """
         if self._prefetch:
             text = f"{self.spec.id!r} is not one that pulls: subscribe with activemq.prefetchSize:0"
             raise InvalidHeader(text, header="destination")
         self._pull.begin(count, wait_ms)
 
     def pull_ended(self, consumer: Consumer) -> None:
-        """A shard has answered the newest pull."""
         shard = next((shard for shard in self.shards.values() if shard.consumer is consumer), None)
         if shard is not None:
             self._pull.answered(shard)
 
 
 class _Pull:
-    """The pulls of a consumer.
-
-    Args:
-        ended: is told when one is over, and how many messages have not come.
-    """
+    """The pulls of a consumer."""
 
     def __init__(self, consumer: SpreadConsumer, now: Callable[[], float], ended: Callable[[int], None]) -> None:
         self._consumer = consumer
         self._now = now
-        self._ended = ended
+        self._ended = ended  # is told when one is over, and how many messages have not come
         self._is_open = self._asks_all = False
         self._left = 0
         self._wait = 0
@@ -426,7 +383,6 @@ class _Pull:
 
     @property
     def _waits(self) -> int:
-        """How many milliseconds are left to wait."""
         if self._wait <= 0:
             return self._wait
         return max(round((self._deadline - self._now()) * 1000), 1)

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from quire.errors import LimitExceeded, ProtocolViolation, QuireError, ShardMoved
+from quire.cluster.link import error_of_code
+from quire.errors import LimitExceeded, ProtocolViolation, QuireError
 from quire.message import MAX_VALUE, Message
 from quire.selectors import Selector
 from quire.sessions.base import Opening, Settlement, Step, SubscribeSpec
@@ -42,8 +43,6 @@ ROUTES = 1024
 
 
 class Kind(IntEnum):
-    """What a frame is: a verb, or what a door is told."""
-
     OPEN = 1
     ROUTE = 2
     ACCEPT = 3
@@ -81,8 +80,6 @@ T = TypeVar("T")
 
 
 class VerbFrame(NamedTuple):
-    """One frame."""
-
     kind: Kind
     flags: int
     items: int
@@ -91,29 +88,19 @@ class VerbFrame(NamedTuple):
 
 
 class VerbDecoder:
-    """Takes the bytes of one direction of a virtual connection apart.
-
-    Attributes:
-        buffered: how many bytes have come that were not given as frames.
-    """
+    """Takes the bytes of one direction of a virtual connection apart."""
 
     def __init__(self) -> None:
-        self.buffered = 0
+        self.buffered = 0  # how many bytes have come that were not given as frames
         self._pieces: list[bytes] = []
         self._needed = HEAD.size  # with so many bytes there may be a frame, and not with fewer
 
     def receive(self, data: bytes) -> None:
-        """Take what came."""
         self._pieces.append(data)
         self.buffered += len(data)
 
     def frames(self) -> list[VerbFrame]:
-        """The whole frames that have come.
-
-        Raises:
-            ProtocolViolation: the input is no frame. The virtual connection has to end.
-            LimitExceeded: a frame is larger than it may be.
-        """
+        """The whole frames that have come."""
         if self.buffered < self._needed:
             return []
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
@@ -139,7 +126,6 @@ class VerbDecoder:
 
 
 def encode(kind: Kind, payload: bytes = b"", ref: int = 0, flags: int = 0, count: int = 0) -> bytes:
-    """Write a frame."""
     return HEAD.pack(len(payload), kind, flags, count, ref) + payload
 
 
@@ -147,32 +133,22 @@ def encode(kind: Kind, payload: bytes = b"", ref: int = 0, flags: int = 0, count
 
 
 class Route(msgspec.Struct, frozen=True, array_like=True):
-    """ROUTE, with ``ref``: where messages go that are sent with this number from now on.
+    """ROUTE, with ``ref``: where messages go that are sent with this number from now on."""
 
-    Attributes:
-        destination: as a header has it.
-        grouped: ``Traits.grouped``; the others are of ``Traits``, too.
-        timing: delay, period, repeat and cron entry; None for at once.
-    """
-
-    destination: str
-    grouped: bool = False
-    timing: tuple[int, int, int, str] | None = None
+    destination: str  # as a header has it
+    grouped: bool = False  # ``Traits.grouped``; the others are of ``Traits``, too
+    timing: tuple[int, int, int, str] | None = None  # delay, period, repeat and cron entry; None for at once
     partition_key: str | None = None
     partition: str | None = None
     by_content: bool = True
 
 
 class Open(msgspec.Struct, frozen=True, array_like=True):
-    """OPEN: the client introduces itself."""
-
     who: Opening
     ask: int
 
 
 class Subscribe(msgspec.Struct, frozen=True, array_like=True):
-    """SUBSCRIBE, with the consumer's number."""
-
     spec: SubscribeSpec
     ask: int
 
@@ -182,29 +158,22 @@ class Unsubscribe(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         last: the part, if it is of this shard, and the sequence of the last message that was seen; None if none was.
-        is_alone: ``Seen.is_alone``; the others are of it, too.
     """
 
     is_known: bool
     last: tuple[int | None, int] | None
-    is_alone: bool
+    is_alone: bool  # ``Seen.is_alone``; the others are of it, too
     ask: int
 
 
 class Credit(msgspec.Struct, frozen=True, array_like=True):
-    """CREDIT, with the consumer's number."""
-
     prefetch: int
 
 
 class Pull(msgspec.Struct, frozen=True, array_like=True):
-    """PULL, with the consumer's number.
+    """PULL, with the consumer's number."""
 
-    Attributes:
-        pull: numbers the pulls of a consumer; PULL_ENDED says which one is over.
-    """
-
-    pull: int
+    pull: int  # numbers the pulls of a consumer; PULL_ENDED says which one is over
     count: int
     wait_ms: int
 
@@ -234,42 +203,30 @@ class Transact(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Temporary(msgspec.Struct, frozen=True, array_like=True):
-    """TEMPORARY."""
-
     kind: str
     name: str
     ask: int
 
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
-    """CALL."""
-
     name: str
     arguments: tuple[Any, ...]
     ask: int
 
 
 class Confirm(msgspec.Struct, frozen=True, array_like=True):
-    """CONFIRM."""
-
     ask: int
 
 
 class Leave(msgspec.Struct, frozen=True, array_like=True):
-    """LEAVE.
+    """LEAVE."""
 
-    Attributes:
-        kind: of ``LeavingKind``, by name.
-    """
-
-    kind: str
+    kind: str  # of ``LeavingKind``, by name
     cause: str
     ask: int
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True):
-    """RESULT."""
-
     ask: int
     result: Any
 
@@ -291,14 +248,10 @@ class Spoil(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartAdded(msgspec.Struct, frozen=True, array_like=True):
-    """PART, with the part's number.
-
-    Attributes:
-        is_only: whether the consumer can have no other one.
-    """
+    """PART, with the part's number."""
 
     consumer: int
-    is_only: bool
+    is_only: bool  # whether the consumer can have no other one
     kind: str
     name: str
     partition: int | None
@@ -306,27 +259,20 @@ class PartAdded(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PullEnded(msgspec.Struct, frozen=True, array_like=True):
-    """PULL_ENDED, with the consumer's number."""
-
     pull: int
     left: int
 
 
 class BrowseEnded(msgspec.Struct, frozen=True, array_like=True):
-    """BROWSE_ENDED, with the consumer's number."""
-
     damaged: int
 
 
 class Event(msgspec.Struct, frozen=True, array_like=True):
-    """EVENT, with the consumer's number."""
-
     name: str
     headers: dict[str, str]
 
 
 def _to_plain(value: object) -> object:
-    """What msgpack has for a type of ours."""
     if isinstance(value, Selector):
         return value.text
     return str(value)
@@ -343,17 +289,10 @@ _decoders: dict[type, Any] = {}
 
 
 def encode_body(kind: Kind, body: msgspec.Struct, ref: int = 0) -> bytes:
-    """Write a frame whose payload is a structure."""
     return encode(kind, _pack(body), ref)
 
 
 def read_body(frame: VerbFrame, kind: type[T]) -> T:
-    """Read a payload that is a structure.
-
-    Raises:
-        ProtocolViolation: it is none of this kind.
-        InvalidSelector: it has a selector that cannot be read.
-    """
     return _unpack(frame.payload, kind)
 
 
@@ -384,14 +323,7 @@ def _is_plain(value: object) -> bool:
 
 def error_of(told: Failed) -> QuireError:
     """The error that was told, an object of its class again."""
-    kinds: list[type[QuireError]] = [QuireError]
-    for kind in kinds:
-        if kind.code == told.code:
-            error = kind(told.text)
-            break
-        kinds += kind.__subclasses__()
-    else:
-        error = ShardMoved(f"{told.code}: {told.text}")
+    error = error_of_code(told.code, told.text)
     error.data = told.data
     return error
 
@@ -402,12 +334,10 @@ _ASK = struct.Struct(">I")
 
 
 def token_of(ask: int) -> bytes | None:
-    """The token of an ask; None if no door waits."""
     return _ASK.pack(ask) if ask else None
 
 
 def ask_of(token: bytes | None) -> int:
-    """The ask of a token."""
     return 0 if token is None else int.from_bytes(token)
 
 
@@ -421,11 +351,6 @@ def encode_done(tokens: list[bytes]) -> bytes:
 
 
 def read_done(frame: VerbFrame) -> tuple[int, ...]:
-    """Read DONE: the asks.
-
-    Raises:
-        ProtocolViolation: it is none.
-    """
     if len(frame.payload) != _ASK.size * frame.items:
         raise _wrong(frame)
     return struct.unpack(f">{frame.items}I", frame.payload)
@@ -441,32 +366,20 @@ _ASKS = struct.Struct(">HI")
 
 
 class Run:
-    """Messages of one route, as ACCEPT has them.
-
-    Attributes:
-        tx: the transaction that they are part of; None for none.
-        producer: who numbers them; empty for none.
-        contents: header lines and bodies.
-        expirations: one each; empty if none ever expires.
-        priorities: one each; empty if all are usual.
-        transient: which are not persistent, by their places.
-        numbers: of the producer; empty without one.
-        ask: the number of the first token; the next ones follow it.
-        asked: the places of the messages whose senders wait for the tokens, ascending.
-    """
+    """Messages of one route, as ACCEPT has them."""
 
     __slots__ = ("ask", "asked", "contents", "expirations", "numbers", "priorities", "producer", "transient", "tx")
 
     def __init__(self, tx: bytes | None = None, producer: str = "") -> None:
-        self.tx = tx
-        self.producer = producer
-        self.contents: list[bytes] = []
-        self.expirations: list[int] = []
-        self.priorities: list[int] = []
-        self.transient: set[int] = set()
-        self.numbers: list[int] = []
-        self.ask = 0
-        self.asked: list[int] = []
+        self.tx = tx  # the transaction that they are part of; None for none
+        self.producer = producer  # who numbers them; empty for none
+        self.contents: list[bytes] = []  # header lines and bodies
+        self.expirations: list[int] = []  # one each; empty if none ever expires
+        self.priorities: list[int] = []  # one each; empty if all are usual
+        self.transient: set[int] = set()  # which are not persistent, by their places
+        self.numbers: list[int] = []  # of the producer; empty without one
+        self.ask = 0  # the number of the first token; the next ones follow it
+        self.asked: list[int] = []  # the places of the messages whose senders wait for the tokens, ascending
 
 
 def encode_run(route: int, run: Run) -> list[bytes]:
@@ -499,11 +412,6 @@ def encode_run(route: int, run: Run) -> list[bytes]:
 
 
 def read_run(frame: VerbFrame) -> Run:
-    """Read ACCEPT.
-
-    Raises:
-        ProtocolViolation: it is none.
-    """
     reader, flags, count = _Columns(frame), frame.flags, frame.items
     run = Run(reader.short_bytes() if flags & TX else None)
     if flags & ASKS:
@@ -538,11 +446,7 @@ _REDELIVERED, _STAYS = 1, 2
 def encode_deliver(
     part: int, messages: list[Message], *, first: bool, origins: Sequence[tuple[int, int]] = ()
 ) -> list[bytes]:
-    """Write DELIVER, in pieces; of at most ``MOST`` messages.
-
-    Args:
-        origins: of retries: the partition and the offset of each.
-    """
+    """Write DELIVER, in pieces, of at most ``MOST`` messages; origins are the partition and the offset of retries."""
     count, flags = len(messages), FIRST if first else 0
     contents = [message.content for message in messages]
     columns = [
@@ -572,23 +476,14 @@ def _states(messages: list[Message]) -> list[bytes]:
 
 
 class RelayedRetry(Message):
-    """A retry of a stream's message that another shard has given.
-
-    Attributes:
-        origin: the partition and the offset of what it is a retry of.
-    """
+    """A retry of a stream's message that another shard has given."""
 
     __slots__ = ("origin",)
 
-    origin: tuple[int, int]
+    origin: tuple[int, int]  # the partition and the offset of what it is a retry of
 
 
 def read_deliver(frame: VerbFrame) -> list[Message]:
-    """Read DELIVER.
-
-    Raises:
-        ProtocolViolation: it is none.
-    """
     reader, count = _Columns(frame), frame.items
     sequences, sizes = reader.column("Q", count), reader.column("I", count)
     states: list[tuple[int, ...]] = []
@@ -642,11 +537,6 @@ def encode_settle(part: int, sequences: list[int], details: Settle | None = None
 
 
 def read_settle(frame: VerbFrame) -> tuple[list[int], Settle | None]:
-    """Read SETTLE: the sequences, and the details if it has any.
-
-    Raises:
-        ProtocolViolation: it is none.
-    """
     payload, details = frame.payload, None
     if frame.flags & DETAILED:
         if len(payload) < _ASK.size:
@@ -670,8 +560,6 @@ def read_settle(frame: VerbFrame) -> tuple[list[int], Settle | None]:
 
 
 class _Columns:
-    """Reads the payload of a frame, column by column."""
-
     __slots__ = ("_at", "_frame", "_payload")
 
     def __init__(self, frame: VerbFrame) -> None:
@@ -680,7 +568,6 @@ class _Columns:
         self._at = 0
 
     def column(self, code: str, count: int) -> tuple[int, ...]:
-        """So many numbers, of a code of ``struct``."""
         kind = f">{count}{code}"
         end = self._at + struct.calcsize(kind)
         if end > len(self._payload):
@@ -689,7 +576,6 @@ class _Columns:
         return struct.unpack_from(kind, self._payload, start)
 
     def unpack(self, kind: struct.Struct) -> tuple[Any, ...]:
-        """Some numbers."""
         start, self._at = self._at, self._at + kind.size
         if self._at > len(self._payload):
             raise _wrong(self._frame)
@@ -704,7 +590,6 @@ class _Columns:
         return bytes(self._payload[start : self._at])
 
     def short_text(self) -> str:
-        """A text, with the number of its bytes before it."""
         try:
             return self.short_bytes().decode()
         except UnicodeDecodeError:

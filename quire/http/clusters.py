@@ -4,9 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from quire.cluster.cluster_map import FRONT
+from quire.cluster.cluster_map import FRONT, View
 from quire.cluster.plan import desired_owners
-from quire.cluster.view import View
 from quire.destination import Destination, DestinationKind, checked
 from quire.errors import InvalidDestination
 from quire.http.broker import Health, state

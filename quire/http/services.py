@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from quire.broker.broker import Broker
-from quire.cluster.placement import SPREAD
-from quire.cluster.view import View
+from quire.cluster.cluster_map import SPREAD, View
 from quire.destination import Destination
 from quire.errors import IllegalState, InvalidArgument, QuireError, ShardMoved, UnknownBroker, UnknownDestination
 from quire.http.bulk.launcher import Launcher

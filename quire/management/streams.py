@@ -33,6 +33,7 @@ from quire.management.blocked import blocked
 from quire.management.overview import name_of
 from quire.management.queues import Management, destinations, dismiss_members
 from quire.management.tables import Reader, Table, concerned, name_of_destination, rates
+from quire.message import timestamp_of
 from quire.resources import (
     Assignment,
     Blocked,
@@ -57,7 +58,7 @@ from quire.resources import (
     doc,
 )
 from quire.store.base import LaneState, StoreReader
-from quire.store.positions import Extent, extent, time_from, timestamp_of
+from quire.store.positions import Extent, extent, time_from
 
 if TYPE_CHECKING:
     from quire.broker.streams.groups.group import Group, GroupPartition

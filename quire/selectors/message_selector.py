@@ -56,8 +56,6 @@ Condition = Callable[[Subject], bool | None]
 
 
 class Compiler(Generic[Subject]):
-    """Makes closures over one kind of subject."""
-
     def __init__(self, reader: Callable[[str], Operand[Subject]]) -> None:
         self._reader = cache(reader)
 
@@ -69,9 +67,9 @@ class Compiler(Generic[Subject]):
             case Not(condition):
                 return _not(self.condition(condition))
             case All(conditions):
-                return _all([self.condition(condition) for condition in conditions])
+                return _joined([self.condition(condition) for condition in conditions], decisive=False)
             case Any(conditions):
-                return _any([self.condition(condition) for condition in conditions])
+                return _joined([self.condition(condition) for condition in conditions], decisive=True)
             case Literal(value):
                 return lambda subject: bool(value)
             case Arithmetic():
@@ -162,32 +160,20 @@ def _not(condition: Condition[Subject]) -> Condition[Subject]:
     return opposite
 
 
-def _all(conditions: list[Condition[Subject]]) -> Condition[Subject]:
-    def all_of(subject: Subject) -> bool | None:
-        outcome: bool | None = True
+def _joined(conditions: list[Condition[Subject]], decisive: bool) -> Condition[Subject]:
+    """AND, which FALSE decides, or OR, which TRUE decides."""
+
+    def joined(subject: Subject) -> bool | None:
+        outcome: bool | None = not decisive
         for condition in conditions:
             truth = condition(subject)
-            if truth is False:
-                return False
+            if truth is decisive:
+                return truth
             if truth is None:
                 outcome = None
         return outcome
 
-    return all_of
-
-
-def _any(conditions: list[Condition[Subject]]) -> Condition[Subject]:
-    def any_of(subject: Subject) -> bool | None:
-        outcome: bool | None = False
-        for condition in conditions:
-            truth = condition(subject)
-            if truth is True:
-                return True
-            if truth is None:
-                outcome = None
-        return outcome
-
-    return any_of
+    return joined
 
 
 _OF_THE_RECORD: dict[str, Callable[[Message], Value]] = {
@@ -280,7 +266,6 @@ class Selector:
     """A selector, ready to be asked.
 
     Attributes:
-        text: as given.
         effort: its length if it has LIKE, which may take long; else 0.
 
     Raises:

@@ -62,8 +62,6 @@ OUT_OF_RANGE = f"the whole number is beyond {LARGEST}, Java's largest: write 1E3
 
 
 class Sort(Enum):
-    """What a token is."""
-
     NAME = auto()
     LITERAL = auto()
     MARK = auto()
@@ -74,15 +72,13 @@ class Token(NamedTuple):
     """A word of a selector.
 
     Attributes:
-        sort: what it is.
         value: the name of a header, the value of a literal, a symbol, or a keyword in capitals. A whole number may be
             one above ``LARGEST``: a minus may stand before it.
-        position: where it begins, from 0.
     """
 
-    sort: Sort
+    sort: Sort  # what it is
     value: int | float | bool | str
-    position: int
+    position: int  # where it begins, from 0
 
 
 def tokens(text: str) -> list[Token]:
@@ -112,11 +108,6 @@ def invalid(text: str, position: int, what: str) -> InvalidSelector:
 
 
 def _token(match: re.Match[str]) -> Token:
-    """The token of a match.
-
-    Raises:
-        InvalidSelector: it is a number out of range, a name that is too long, or one that must not be quoted.
-    """
     group = match.lastgroup or ""
     position = match.start(group)
     found = match[group]
@@ -176,8 +167,6 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """A number, a text, TRUE or FALSE as the selector has it."""
-
     value: int | float | bool | str
 
 
@@ -190,21 +179,14 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """Operands of the same precedence, worked on from left to right.
+    """Operands of the same precedence, worked on from left to right."""
 
-    Attributes:
-        first: the first operand.
-        steps: the operator (``+ - * /``) and the operand of each step; at least one.
-    """
-
-    first: "Expression"
-    steps: tuple[tuple[str, "Expression"], ...]
+    first: "Expression"  # the first operand
+    steps: tuple[tuple[str, "Expression"], ...]  # the operator (``+ - * /``) and the operand of each step; at least one
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two operands and one of ``= <> < <= > >=`` between them."""
-
     operator: str
     left: "Expression"
     right: "Expression"
@@ -228,29 +210,21 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """The message has no such header."""
-
     header: Header
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The opposite of a condition."""
-
     condition: "Expression"
 
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """Conditions with AND between them."""
-
     conditions: tuple["Expression", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Any:
-    """Conditions with OR between them."""
-
     conditions: tuple["Expression", ...]
 
 
@@ -293,14 +267,7 @@ MAX_PATTERNS = 1000
 
 
 def parse(text: str) -> Expression:
-    """Read a selector.
-
-    Args:
-        text: the selector; an empty one is TRUE for every message (JMS 2.0, section 3.8.1.1).
-
-    Raises:
-        InvalidSelector: it is none; ``data`` has the ``selector`` and the ``position``, from 1.
-    """
+    """Read a selector; an empty one is TRUE for every message (JMS 2.0, section 3.8.1.1)."""
     return _Parser(text).selector()
 
 

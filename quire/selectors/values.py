@@ -49,14 +49,7 @@ _TRUTHS = {"true": True, "false": False}
 
 
 def number_in(text: str) -> Number | None:
-    """Read a header's text as a number.
-
-    Args:
-        text: decimal digits, with a sign, a point or an exponent if need be, and nothing else, no blanks either.
-
-    Returns:
-        An int if there is neither point nor exponent, else a float; None if it is no number or is out of range.
-    """
+    """Read a header's text as a number, without blanks; None if it is none or out of range."""
     if len(text) < 19 and text.isascii() and text.isdigit():
         return int(text)
     found = _NUMBER.fullmatch(text)
@@ -79,9 +72,8 @@ def as_number(value: Value) -> Number | None:
 def compare_numbers(compare: Compare, left: Value, right: Value) -> bool | None:
     """Compare what must be numbers: one side is one, or the order is asked for.
 
-    Returns:
-        None if a side is NULL or a text that reads as no number; FALSE if a side is TRUE, FALSE or a ``Text``, which is
-        no number (JMS 2.0, section 3.8.1.1: unlike types).
+    NULL, and a text that reads as no number, give UNKNOWN; TRUE, FALSE and a ``Text`` are no numbers, which is FALSE
+    (JMS 2.0, section 3.8.1.1: unlike types).
     """
     if type(left) is str:
         left = number_in(left)
@@ -97,11 +89,7 @@ def compare_numbers(compare: Compare, left: Value, right: Value) -> bool | None:
 
 
 def compare_truths(compare: Compare, left: Value, right: Value) -> bool | None:
-    """Compare what must be TRUE or FALSE, for equality.
-
-    Returns:
-        None if a side is NULL or a text that reads as neither; FALSE if a side is a number (unlike types).
-    """
+    """Compare for equality what must be TRUE or FALSE; NULL, and a text that reads as neither, give UNKNOWN."""
     if type(left) is str:
         left = _TRUTHS.get(left.lower())
     if type(right) is str:
@@ -112,11 +100,7 @@ def compare_truths(compare: Compare, left: Value, right: Value) -> bool | None:
 
 
 def compare_texts(compare: Compare, left: Value, right: Value) -> bool | None:
-    """Compare with a text of the selector, for equality.
-
-    Returns:
-        None if a side is NULL; FALSE if a side is no text (unlike types).
-    """
+    """Compare with a text of the selector, for equality; NULL gives UNKNOWN, what is no text FALSE (unlike types)."""
     if left is None or right is None:
         return None
     return isinstance(left, str) and isinstance(right, str) and compare(left, right)
@@ -172,14 +156,7 @@ _MOST_MARKS = 1 << 25  # how many bits are remembered of one text
 
 
 class LikePattern:
-    """A pattern.
-
-    Args:
-        escape: takes the meaning from the character after it; None for no such character.
-
-    Raises:
-        ValueError: the pattern is too long, or nothing follows its last escape.
-    """
+    """A pattern; the escape takes the meaning from the character after it. ``ValueError`` if it is wrong."""
 
     __slots__ = ("_first", "_is_whole", "_last", "_least", "_others", "_written")
 

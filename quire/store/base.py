@@ -109,6 +109,7 @@ class StoredDestination(NamedTuple):
 
 
 _NEW = LaneState()
+_R = TypeVar("_R")
 
 
 class LaneBatch:
@@ -372,60 +373,54 @@ class Store(StoreReader):
         """How long the lock outlives a process that was killed; 0 if it ends with it."""
         return 0.0
 
+    def _read_newest(self, call: Callable[[StoreReader], _R]) -> _R:
+        """Make one read, of the newest commit."""
+        with self.snapshot() as reader:
+            return call(reader)
+
     def destinations(self) -> list[StoredDestination]:
         """All destinations, by id."""
-        with self.snapshot() as reader:
-            return reader.destinations()
+        return self._read_newest(lambda reader: reader.destinations())
 
     def lane_state(self, lane: int) -> LaneState:
         """A lane's state."""
-        with self.snapshot() as reader:
-            return reader.lane_state(lane)
+        return self._read_newest(lambda reader: reader.lane_state(lane))
 
     def page(self, lane: int, start: int, byte_budget: int, limit: int) -> Page:
         """Read records in order, within a budget."""
-        with self.snapshot() as reader:
-            return reader.page(lane, start, byte_budget, limit)
+        return self._read_newest(lambda reader: reader.page(lane, start, byte_budget, limit))
 
     def load(self, lane: int, sequences: list[int]) -> list[Message]:
         """Read records by sequence."""
-        with self.snapshot() as reader:
-            return reader.load(lane, sequences)
+        return self._read_newest(lambda reader: reader.load(lane, sequences))
 
     def links(self, lane: int, start: int, limit: int) -> list[Link]:
         """Read links in ascending sequence."""
-        with self.snapshot() as reader:
-            return reader.links(lane, start, limit)
+        return self._read_newest(lambda reader: reader.links(lane, start, limit))
 
     def deliveries(self, lane: int, start: int, limit: int) -> list[tuple[int, Delivery]]:
         """Delivery states from a sequence on."""
-        with self.snapshot() as reader:
-            return reader.deliveries(lane, start, limit)
+        return self._read_newest(lambda reader: reader.deliveries(lane, start, limit))
 
     def expired(self, now_ms: int, limit: int, after: Expiration = FIRST_EXPIRATION) -> list[Expiration]:
         """Records that have expired, earliest first."""
-        with self.snapshot() as reader:
-            return reader.expired(now_ms, limit, after)
+        return self._read_newest(lambda reader: reader.expired(now_ms, limit, after))
 
     def producer(self, producer_id: str) -> int:
         """A producer's highest send sequence."""
-        with self.snapshot() as reader:
-            return reader.producer(producer_id)
+        return self._read_newest(lambda reader: reader.producer(producer_id))
 
     def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
         """Producers with their highest send sequences, by id."""
-        with self.snapshot() as reader:
-            return reader.producers(start, limit)
+        return self._read_newest(lambda reader: reader.producers(start, limit))
 
     def mark(self, key: str) -> bytes | None:
         """A mark's value, or None."""
-        with self.snapshot() as reader:
-            return reader.mark(key)
+        return self._read_newest(lambda reader: reader.mark(key))
 
     def marks(self, prefix: str, start: str = "", limit: int = 1000) -> list[tuple[str, bytes]]:
         """Marks with their values, by key."""
-        with self.snapshot() as reader:
-            return reader.marks(prefix, start, limit)
+        return self._read_newest(lambda reader: reader.marks(prefix, start, limit))
 
 
 def walk(reader: StoreReader, lane: int, step: int = 10_000) -> Iterator[Link]:
@@ -468,6 +463,21 @@ def _walk(read: Callable[[str], list[tuple[str, _Value]]], step: int) -> Iterato
         start = found[step][0]
 
 
+def in_steps(rows: list[_Value], sizes: list[int], most: int) -> list[list[_Value]]:
+    """Divide rows into portions of at most so many bytes together; a larger one is alone."""
+    if sum(sizes) <= most:
+        return [rows] if rows else []
+    steps: list[list[_Value]] = []
+    left = 0
+    for row, size in zip(rows, sizes, strict=True):
+        if not steps or size > left:
+            steps.append([])
+            left = most
+        steps[-1].append(row)
+        left -= size
+    return steps
+
+
 def end_of_prefix(prefix: str) -> str | None:
     """The first text, in the order of bytes of UTF-8, above all texts with a prefix; None if there is none."""
     kept = prefix.rstrip("\U0010ffff")
@@ -480,7 +490,6 @@ def end_of_prefix(prefix: str) -> str | None:
 _UNREADABLE = (struct.error, ValueError, KeyError, IndexError, TypeError)
 
 _P = ParamSpec("_P")
-_R = TypeVar("_R")
 _Reader = TypeVar("_Reader", bound=StoreReader)
 
 

@@ -29,7 +29,6 @@ Probe = Callable[[Path], int]  # says how many bytes are free on the file system
 
 
 def free_bytes(directory: Path) -> int:
-    """How many bytes this process can still write on a directory's file system."""
     found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize
 
@@ -43,7 +42,6 @@ def file_failure(error: OSError, path: Path | None = None) -> StoreError:
 
 @contextmanager
 def private_files() -> Iterator[None]:
-    """What the process makes meanwhile is for its user alone."""
     before = os.umask(PRIVATE)
     try:
         yield
@@ -87,7 +85,6 @@ class Disk:
 
     @property
     def is_low(self) -> bool:
-        """Whether the last look found less room than the limit."""
         return self.room < self.limit
 
     def prepare(self) -> int:
@@ -145,16 +142,12 @@ _EPOCH_BYTES = 20
 
 
 class FileLock:
-    """A lock on a file with its owner's name; never deleted (others wait for it) nor truncated (a full disk).
-
-    Attributes:
-        epoch: counts the owners: each one has a later epoch than all before; 0 before it is ours.
-    """
+    """A lock on a file with its owner's name; never deleted (others wait for it) nor truncated (a full disk)."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self._file: int | None = None
-        self.epoch = 0
+        self.epoch = 0  # counts the owners: each one has a later epoch than all before; 0 before it is ours
 
     @property
     def is_ours(self) -> bool:
@@ -168,7 +161,6 @@ class FileLock:
 
     @contextmanager
     def failures(self) -> Iterator[None]:
-        """Raise the system's errors about the file as ours."""
         try:
             yield
         except OSError as error:
@@ -220,8 +212,6 @@ class FileLock:
 
 
 class FileLocked:
-    """The part of a store's lock that is the same for all stores with a file lock."""
-
     _lock: FileLock
 
     def try_lock(self, owner: str) -> bool:
@@ -243,7 +233,6 @@ class FileLocked:
         return self._lock.epoch
 
     def check_lock(self) -> bool:
-        """A file lock lasts as long as the process."""
         with self._lock.failures():
             return self._lock.is_ours
 

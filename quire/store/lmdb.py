@@ -20,7 +20,7 @@ from quire.errors import (
 )
 from quire.store.base import FORMAT_VERSION, StoreReader, Sync, WriteBatch, check_format
 from quire.store.disk import NO_SPACE, FileLock, FileLocked, allocate, file_failure
-from quire.store.paged_store import Bytes, PagedReader, PagedStore, Tables
+from quire.store.pages import Bytes, PagedReader, PagedStore, Tables
 
 FIRST_MAP_SIZE = 1 << 30
 """The map of a new store, in bytes. It doubles whenever it is full; only what is used takes space on disk."""
@@ -35,7 +35,7 @@ _FORMAT = b"format"
 
 
 class LmdbTransaction:
-    """A transaction as ``paged_store`` uses it. Most calls are LMDB's own."""
+    """A transaction as ``PagedStore`` uses it. Most calls are LMDB's own."""
 
     __slots__ = ("_cursors", "_txn", "delete", "get", "put")
 
@@ -87,7 +87,6 @@ class LmdbStore(FileLocked, PagedStore):
         self._no_readers = threading.Condition()
 
     def open(self) -> None:
-        """Open the environment, making it at the current format if it is not there."""
         if self._readonly and not (self.path / "data.mdb").exists():
             raise StoreUnreachable(f"there is no LMDB store in {self.path}", path=str(self.path))
         try:
@@ -257,13 +256,11 @@ class LmdbStore(FileLocked, PagedStore):
             yield
 
     def size(self) -> int:
-        """Bytes of the pages in use."""
         with self._transaction() as txn:
             stats = [txn.stat(db) for db in self.tables]
         return sum(s["psize"] * (s["branch_pages"] + s["leaf_pages"] + s["overflow_pages"]) for s in stats)
 
     def free(self) -> int:
-        """Bytes of the file's pages that are not in use."""
         try:
             whole = (self.path / "data.mdb").stat().st_size
         except OSError as error:

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from quire.errors import StoreCorrupt
-from quire.message import Message
+from quire.message import Message, timestamp_of
 from quire.store.base import LaneState, Page, StoreReader
 
 NEIGHBOURS = 16  # how many records one step of a search looks at, so that a few that are out of order do not mislead it
@@ -28,15 +28,7 @@ class Extent(NamedTuple):
 
 
 def extent(reader: StoreReader, lane: int) -> Extent:
-    """What can be read of a lane, in O(1)."""
     return Extent.of(reader.lane_state(lane))
-
-
-def timestamp_of(message: Message) -> int:
-    """When the broker took a message, in milliseconds since the epoch: the second header line of its content."""
-    content = message.content
-    start = content.index(b"\n") + len(b"\ntimestamp:")
-    return int(content[start : content.index(b"\n", start)])
 
 
 def set_back_key(lane: int) -> str:
@@ -83,7 +75,6 @@ def offset_at(reader: StoreReader, lane: int, time_ms: int, first: int = 0, late
 
 
 def _has_records(reader: StoreReader, lane: int, first: int, until: int) -> bool:
-    """Whether there are records from an offset to before another."""
     found = reader.links(lane, first, 1)
     return bool(found) and found[0].sequence < until
 

@@ -23,7 +23,7 @@ from quire.errors import (
 )
 from quire.store.base import SQL_FORMAT, StoreReader, Sync, WriteBatch, check_format
 from quire.store.disk import FileLock, FileLocked, file_failure
-from quire.store.paged_store import PagedReader, PagedStore, Tables
+from quire.store.pages import PagedReader, PagedStore, Tables
 
 BUSY_SECONDS = 30.0  # how long a connection waits for another process, a migration say, before it fails
 _WAL_LIMIT = 64 * 1024 * 1024
@@ -43,8 +43,6 @@ _HAS_META = "SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'table' AND
 
 
 class Statements(NamedTuple):
-    """What is done with a table."""
-
     get: str
     put: str
     delete: str
@@ -67,7 +65,7 @@ class Statements(NamedTuple):
 
 
 class SqliteTransaction:
-    """A transaction of a connection, as ``paged_store`` uses it. At its end it closes the scans that were left.
+    """A transaction of a connection, as ``PagedStore`` uses it. At its end it closes the scans that were left.
 
     An open one would keep its view of the store, so that the next transaction of the connection could not write.
     """
@@ -112,8 +110,6 @@ class SqliteTransaction:
 
 
 class SqliteStore(FileLocked, PagedStore):
-    """A store in an SQLite file."""
-
     tables = Tables(*[Statements.of(name) for name in Tables._fields])
 
     def __init__(self, path: str | Path, sync: Sync = Sync.ALWAYS) -> None:
@@ -178,7 +174,6 @@ class SqliteStore(FileLocked, PagedStore):
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """The connection that writes, in a transaction."""
         self._check_open()
         with self._writing:
             connection = self._writing_connection()
@@ -259,13 +254,11 @@ class SqliteStore(FileLocked, PagedStore):
                     connection.close()
 
     def size(self) -> int:
-        """Bytes of the pages in use."""
         with self._reading() as connection:
             pages = _pragma(connection, "page_count") - _pragma(connection, "freelist_count")
             return pages * _pragma(connection, "page_size")
 
     def free(self) -> int:
-        """Bytes of the pages that are not in use."""
         with self._reading() as connection:
             return _pragma(connection, "freelist_count") * _pragma(connection, "page_size")
 

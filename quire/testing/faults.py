@@ -11,19 +11,15 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import select, update
-
 from quire.errors import InvalidArgument, StoreError, StoreFull, UnknownMessage
 from quire.store.base import (
     Store,
     StoreReader,
     WriteBatch,
 )
-from quire.store.paged_store import PagedStore, Transaction
-from quire.store.pages import KEY, entry_of
+from quire.store.pages import KEY, PagedStore, Transaction, entry_of
 from quire.store.postgresql.commit import Change
 from quire.store.postgresql.store import PostgresqlStore
-from quire.store.postgresql.tables import pages
 
 M = TypeVar("M", bound=Callable[..., object])
 
@@ -214,13 +210,15 @@ def _hook_commit(store: Store, call: Callable[[], None]) -> None:
 
 def _tear_row(store: PostgresqlStore, lane: int, sequence: int) -> None:
     """Change the first byte of a record's content in its page."""
-    holds = (pages.c.lane == lane) & (pages.c.first <= sequence) & (pages.c.last >= sequence)
-    with store.engine.begin() as connection:
-        first, entries, body = connection.execute(
-            select(pages.c.first, pages.c.entries, pages.c.body).where(holds)
-        ).one()
-        here = (pages.c.lane == lane) & (pages.c.first == first)
-        connection.execute(update(pages).where(here).values(body=_torn(entries, body, sequence)))
+    with store.database.transaction() as connection:
+        row = connection.execute(
+            "SELECT first, entries, body FROM pages WHERE lane = %s AND first <= %s AND last >= %s",
+            [lane, sequence, sequence],
+        ).fetchone()
+        assert row is not None
+        first, entries, body = row
+        change = "UPDATE pages SET body = %s WHERE lane = %s AND first = %s"
+        connection.execute(change, [_torn(entries, body, sequence), lane, first])
 
 
 def _tear_page(store: PagedStore, lane: int, sequence: int) -> None:

@@ -15,10 +15,8 @@ from functools import partial
 from typing import Protocol
 
 from quire.clock import ManualClock
-from quire.cluster.cluster_map import FRONT, ClusterMap, Peer, Pin
+from quire.cluster.cluster_map import FRONT, ClusterMap, Peer, Pin, PinRow, Placement
 from quire.cluster.link import Link
-from quire.cluster.placement import Placement
-from quire.cluster.view import PinRow
 from quire.destination import Destination, written
 from quire.errors import BrokerStopping, ShardMoved
 from quire.server.cluster.cluster_session import makes_cluster_session

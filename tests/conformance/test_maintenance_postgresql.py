@@ -3,6 +3,7 @@
 import base64
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -218,14 +219,14 @@ def test_a_repair_that_lost_the_lock_changes_nothing(
     url: str, tampering: PostgresqlTampering, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tampering.set_state(count=1)
-    right = postgresql.clear_expirations
+    right = postgresql.stray_expirations
 
-    def taken(connection: postgresql.Connection) -> int:
+    def taken(connection: postgresql.Connection) -> Iterator[tuple[int, int, int]]:
         tampering.execute("UPDATE owner SET token = 'another', epoch = epoch + 1")
         return right(connection)
 
     with open_for_writing(url) as opened:
-        monkeypatch.setattr(postgresql, "clear_expirations", taken)
+        monkeypatch.setattr(postgresql, "stray_expirations", taken)
         with pytest.raises(StoreLocked, match="changed nothing"):
             repair(opened, tmp_path / "damaged")
     assert problems(url) == {(Problem.WRONG_COUNT, 0)}

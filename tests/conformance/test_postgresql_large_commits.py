@@ -10,9 +10,9 @@ import pytest
 from psycopg import errors
 
 from quire.errors import StoreError, StoreLocked
-from quire.store.base import LaneState, Store, WriteBatch
+from quire.store.base import LaneState, Store, WriteBatch, in_steps
 from quire.store.postgresql import commit as commit_module
-from quire.store.postgresql.commit import Change, in_steps
+from quire.store.postgresql.commit import Change
 from quire.store.postgresql.store import PostgresqlStore
 from quire.testing.faults import tear
 from quire.testing.store_model import make_message
@@ -227,4 +227,4 @@ def test_process_that_stands_still_in_a_large_commit_is_ended_by_the_server(
     ],
 )
 def test_portions(sizes: list[int], steps: list[list[int]]) -> None:
-    assert in_steps(sizes, sizes) == steps
+    assert in_steps(sizes, sizes, STEP) == steps

@@ -9,22 +9,25 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.cluster.link import Link
-from quire.cluster.link_frames import (
+from quire.cluster.link import (
+    FULL,
     HEAD,
     MAX_EARLY_PAYLOAD,
     MAX_PAYLOAD,
+    WINDOW,
     Closing,
+    EntryHandshake,
     Kind,
+    Link,
     LinkDecoder,
     LinkFrame,
     Opening,
+    OwnerHandshake,
+    VirtualConnection,
     encode,
     encode_credit,
     encode_struct,
 )
-from quire.cluster.link_handshake import EntryHandshake, OwnerHandshake
-from quire.cluster.virtual_connection import FULL, WINDOW, VirtualConnection
 from quire.errors import QuireError
 from tests.fuzz.fuzzing import Guided, main
 
@@ -118,7 +121,7 @@ class _End:
     def data_came(self, data: bytes) -> None:
         self._side.came(self._connection, len(data))
 
-    def drained(self) -> None:
+    def room_again(self) -> None:
         assert not self._connection.is_closed, "what is closed is told that more is welcome"
 
     def ended(self, error: QuireError | None) -> None:

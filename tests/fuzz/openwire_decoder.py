@@ -14,29 +14,33 @@ from hypothesis import strategies as st
 
 from quire.errors import QuireError
 from quire.protocols.openwire.codec import BATCH, Decoder, Encoder
-from quire.protocols.openwire.commands import Command, PartialCommand, WireFormatInfo
-from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage, inflate, read_text, write_text
-from quire.protocols.openwire.negotiation import WireFormat, format_of
-from quire.protocols.openwire.primitives import read_map, read_values, write_map, write_values
-from quire.protocols.openwire.structures import (
+from quire.protocols.openwire.commands import (
     TYPES,
     VERSIONS,
+    ActiveMQBytesMessage,
+    ActiveMQTextMessage,
     BaseCommand,
+    Command,
     Kind,
     StackElement,
     Structure,
     Throwable,
     WireField,
+    WireFormatInfo,
+    inflate,
+    read_text,
     type_ids,
     wire_fields,
+    write_text,
 )
+from quire.protocols.openwire.negotiation import WireFormat, format_of
+from quire.protocols.openwire.primitives import read_map, read_values, write_map, write_values
 from tests.fuzz.fuzzing import Guided, main
 
 EXAMPLES_A_SECOND = 200
-# A frame without its size that has this many octets may still come octet by octet.
 LIMIT = 1400
 
-COMMANDS = [kind for kind in TYPES.values() if issubclass(kind, BaseCommand | WireFormatInfo | PartialCommand)]
+COMMANDS = [kind for kind in TYPES.values() if issubclass(kind, BaseCommand | WireFormatInfo)]
 NUMBERS = {
     Kind.BOOLEAN: (False, True),
     Kind.BYTE: (0, -1, 127, -128),
@@ -67,7 +71,7 @@ def value_of(field: WireField, version: int, random: Random, stack_traces: bool,
             return random.randbytes(random.randrange(8))
         case Kind.THROWABLE:
             return throwable_of(random, stack_traces, depth)
-        case Kind.NESTED | Kind.CACHED:
+        case Kind.NESTED:
             return nested_of(field, version, random, stack_traces, depth)
         case Kind.ARRAY:
             count = random.randrange(4)
@@ -100,9 +104,6 @@ def throwable_of(random: Random, stack_traces: bool, depth: int) -> Throwable:
 def formats(draw: st.DrawFn) -> WireFormat:
     return WireFormat(
         version=draw(st.sampled_from(VERSIONS)),
-        tight=draw(st.booleans()),
-        cache_size=draw(st.sampled_from([0, 1, 3, 150])),
-        size_prefix=draw(st.booleans()),
         stack_traces=draw(st.booleans()),
     )
 
@@ -155,9 +156,7 @@ def check(stream: bytes, sizes: list[int], format: WireFormat) -> None:
         assert pieces.buffered <= LIMIT + 4, "more is kept than the limit allows"
     assert found == expected, "the commands depend on how the stream is cut"
     faults = fault_of(whole), fault_of(pieces)
-    if format.size_prefix:
-        assert type(faults[0]) is type(faults[1]), "the fault depends on how the stream is cut"
-    assert (faults[0] is None) == (faults[1] is None), "whether there is a fault depends on how the stream is cut"
+    assert type(faults[0]) is type(faults[1]), "the fault depends on how the stream is cut"
     if faults[1] is None:
         assert whole.buffered == pieces.buffered, "what is kept depends on how the stream is cut"
     else:
@@ -191,9 +190,6 @@ def check_bytes(data: bytes) -> None:
     choice, version, *sizes = data[:5].ljust(2, b"\0")
     format = WireFormat(
         version=VERSIONS[version % len(VERSIONS)],
-        tight=bool(choice & 1),
-        cache_size=(0, 3)[choice >> 1 & 1],
-        size_prefix=not choice & 4,
         stack_traces=bool(choice & 8),
     )
     check(data[5:], [size % 64 for size in sizes], format)

@@ -9,9 +9,8 @@ import pytest
 
 from quire.broker.producer_ids import ProducerIds
 from quire.cluster import verb_frames
-from quire.cluster.link_frames import Kind, LinkDecoder, encode, encode_struct
+from quire.cluster.link import Kind, LinkDecoder, VirtualConnection, encode, encode_struct
 from quire.cluster.verb_frames import Run, VerbFrame
-from quire.cluster.virtual_connection import VirtualConnection
 from quire.errors import InvalidSettings
 from quire.http.app import ENDPOINTS
 from quire.message import Message

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from quire.cluster.cluster_map import BrokerRow, ClusterFacts, PinRow, ShardRow
 from quire.cluster.directory import Directory
-from quire.cluster.view import BrokerRow, ClusterFacts, PinRow, ShardRow
 from quire.errors import InvalidSettings
 from tests.acceptance.cluster.running_cluster import cluster_store
 from tests.postgresql_server import PostgresqlServer

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from quire.cli.tls import make_authority, make_server, write_pair
-from quire.cluster.cluster_map import ClusterMap, Peer
-from quire.cluster.placement import Placement
+from quire.cluster.cluster_map import ClusterMap, Peer, Placement
 from quire.destination import queue
 from quire.server.cluster.kept_pins import KeptPins
 from quire.server.cluster.link_server import LinkServer

@@ -13,7 +13,7 @@ import lmdb
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Engine, create_engine, inspect, text
+from sqlalchemy import Engine, create_engine, text
 
 from quire.clock import ManualClock
 from quire.errors import StoreError, StoreLocked, StoreOutdated, StoreTooNew, StoreUnreachable
@@ -21,12 +21,13 @@ from quire.message import Message
 from quire.migrations import MigrationReport, migrate, prepare
 from quire.migrations.lmdb import STEPS
 from quire.migrations.runner import migration_of
+from quire.migrations.sql.postgresql_migration import engine_for
 from quire.store.base import Delivery, LaneState, WriteBatch, newest_format, walk_producers
 from quire.store.maintenance.base import Problem
 from quire.store.maintenance.open_store import open_for_reading
 from quire.store.maintenance.transfer import export
 from quire.store.maintenance.verify import verify
-from quire.store.paged_store import Tables
+from quire.store.pages import Tables
 from quire.store.postgresql.database import Database
 from quire.store.urls import store_exists, store_for_url, store_path
 from tests.postgresql_server import PostgresqlServer
@@ -70,7 +71,7 @@ def set_format(url: str, number: int) -> None:
 @contextmanager
 def engine_of(url: str) -> Iterator[Engine]:
     path = store_path(url)
-    engine = create_engine(f"sqlite:///{path}") if path else Database(url).engine()
+    engine = create_engine(f"sqlite:///{path}") if path else engine_for(Database(url))
     yield engine
     engine.dispose()
 
@@ -280,10 +281,10 @@ def test_a_store_in_use_is_not_migrated(url: str) -> None:
 
 @pytest.mark.parametrize("url", KINDS[1:], indirect=True)
 def test_a_migration_by_another_broker_is_noticed(url: str) -> None:
-    with closing(migration_of(url)) as place:
-        migrate(url, backup=False)
-        with pytest.raises(StoreLocked, match="start again"):
-            place.upgrade(1, "")
+    place = migration_of(url)
+    migrate(url, backup=False)
+    with pytest.raises(StoreLocked, match="start again"):
+        place.upgrade(1, "")
 
 
 def test_an_interrupted_migration_leaves_the_store_as_it_was(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,26 +328,3 @@ def test_a_failed_step_is_told_as_the_stores_error(tmp_path: Path, monkeypatch: 
 def test_the_lmdb_sample_has_the_databases_of_a_new_store() -> None:
     with lmdb.open(str(sample.LMDB), readonly=True, lock=False, max_dbs=16) as env, env.begin() as txn:
         assert {bytes(name).decode() for name, _ in txn.cursor()} == {"meta", *Tables._fields}
-
-
-def test_the_first_revision_makes_the_tables_of_the_sample(tmp_path: Path) -> None:
-    config = Config()
-    config.set_main_option("script_location", "quire.migrations:sql")
-    made = create_engine(f"sqlite:///{tmp_path}/made")
-    with made.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "0001")
-    kept = create_engine(f"sqlite:///{sample.SQLITE}")
-    assert tables(made) == tables(kept)
-    made.dispose()
-    kept.dispose()
-
-
-def tables(engine: Engine) -> dict[str, dict[str, str]]:
-    """The columns of each table with their types."""
-    inspector = inspect(engine)
-    return {
-        table: {column["name"]: str(column["type"]) for column in inspector.get_columns(table)}
-        for table in inspector.get_table_names()
-        if table != "alembic_version"
-    }

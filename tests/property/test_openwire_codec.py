@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.protocols.openwire.codec import Decoder
-from quire.protocols.openwire.modified_utf8 import decode as decode_text
-from quire.protocols.openwire.modified_utf8 import encode as encode_text
 from quire.protocols.openwire.negotiation import WireFormat
+from quire.protocols.openwire.primitives import decode as decode_text
+from quire.protocols.openwire.primitives import encode as encode_text
 from quire.protocols.openwire.primitives import read_map, read_values, write_map, write_values
 from tests.fuzz.openwire_decoder import (
     broken,

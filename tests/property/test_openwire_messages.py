@@ -11,32 +11,30 @@ from quire.errors import QuireError
 from quire.message import PROPERTY_TYPES, escape
 from quire.message import Message as Stored
 from quire.protocols.openwire.codec import Decoder, Encoder
-from quire.protocols.openwire.commands import MessageDispatch
-from quire.protocols.openwire.messages import (
+from quire.protocols.openwire.commands import (
     ActiveMQBlobMessage,
     ActiveMQBytesMessage,
     ActiveMQMapMessage,
     ActiveMQMessage,
     ActiveMQObjectMessage,
+    ActiveMQQueue,
     ActiveMQStreamMessage,
+    ActiveMQTempQueue,
+    ActiveMQTempTopic,
     ActiveMQTextMessage,
+    ActiveMQTopic,
+    ConsumerId,
     Message,
+    MessageDispatch,
+    MessageId,
+    ProducerId,
+    Structure,
     deflate,
     read_text,
     write_text,
 )
 from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import (
-    ActiveMQQueue,
-    ActiveMQTempQueue,
-    ActiveMQTempTopic,
-    ActiveMQTopic,
-    ConsumerId,
-    MessageId,
-    ProducerId,
-    Structure,
-)
 from quire.protocols.stomp import decoder as stomp
 from quire.protocols.stomp.frames import SERVER_COMMANDS
 from quire.server.openwire.dispatch_frames import PlainDispatch, StreamFrames

@@ -8,28 +8,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.errors import QuireError
-from quire.protocols.openwire.codec import LARGE, Decoder
-from quire.protocols.openwire.commands import Command, MessageAck
-from quire.protocols.openwire.loose import LooseReader, LooseWriter
-from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage, Message
-from quire.protocols.openwire.negotiation import WireFormat
-from quire.protocols.openwire.plain_frames import KNOWN, PlainAck, PlainMessage, PlainReader
-from quire.protocols.openwire.primitives import write_map
-from quire.protocols.openwire.structures import (
+from quire.protocols.openwire.codec import (
+    KNOWN,
+    LARGE,
+    Decoder,
+    LooseReader,
+    LooseWriter,
+    PlainAck,
+    PlainMessage,
+    PlainReader,
+)
+from quire.protocols.openwire.commands import (
+    ActiveMQBytesMessage,
     ActiveMQQueue,
     ActiveMQTempQueue,
+    ActiveMQTextMessage,
     ActiveMQTopic,
+    Command,
     ConnectionId,
     ConsumerId,
     LocalTransactionId,
+    Message,
+    MessageAck,
     MessageId,
     ProducerId,
     Structure,
     XATransactionId,
 )
+from quire.protocols.openwire.negotiation import WireFormat
+from quire.protocols.openwire.primitives import write_map
 from quire.server.openwire.message_content import content_of, plain_content
 
-WRITER = LooseWriter(12, False, None)
+WRITER = LooseWriter(12, False)
 
 NAMES = st.text(st.sampled_from("ab:\0\u20ac"), max_size=3) | st.just("n" * 600)
 LONGS = st.sampled_from([0, 1, -1, 2**63 - 1])
@@ -144,7 +154,7 @@ def content(make: Any, message: Any) -> bytes | str:
 
 
 def reader() -> PlainReader:
-    return PlainReader(LooseReader(12, False, None))
+    return PlainReader(LooseReader(12, False))
 
 
 @given(st.lists(messages() | acks(), max_size=4))

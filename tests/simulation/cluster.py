@@ -8,8 +8,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from quire.clock import ManualClock
-from quire.cluster.cluster_map import FRONT, Peer, Pin
-from quire.cluster.view import PinRow
+from quire.cluster.cluster_map import FRONT, Peer, Pin, PinRow
 from quire.destination import queue as queue_destination
 from quire.settings import Settings
 from quire.testing.stepped import Frame

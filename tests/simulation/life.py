@@ -11,10 +11,12 @@ from quire.errors import StoreError, StoreFull
 from quire.settings import Settings
 from quire.store.base import Store, StoreReader, WriteBatch
 from quire.store.maintenance.verify import verify
-from quire.store.memory import MemoryStore, _Content
+from quire.store.memory import MemoryStore
 from quire.testing.faults import AnnouncedReads
 from quire.testing.stepped import SteppedBroker, SteppedClient
 from tests.simulation.client import Broken, Note, Rule, SimulatedClient
+
+R = TypeVar("R")
 
 
 class BrokerCrash(BaseException):
@@ -81,12 +83,10 @@ class CrashingStore(MemoryStore):
 
     # What the broker calls.
 
-    @contextmanager
-    def _reading(self) -> Iterator[_Content]:
+    def _read_newest(self, call: Callable[[StoreReader], R]) -> R:
         if self._points.reach():
             self._read()
-        with super()._reading() as content:
-            yield content
+        return super()._read_newest(call)
 
     def apply(self, batch: WriteBatch) -> None:
         if self._points.reach() and self.write_error is not None:
@@ -319,11 +319,11 @@ STEPS = {
     "quire.broker.streams.groups.groups.STEP": 3,
     "quire.broker.streams.stream.STEP": 3,
     "quire.cursors.ack_set.PAGE_RANGES": 3,
-    "quire.cluster.virtual_connection.WINDOW": 3000,
-    "quire.cluster.virtual_connection.CREDIT_STEP": 700,
-    "quire.cluster.virtual_connection.FULL": 2000,
-    "quire.cluster.virtual_connection.DRAINED": 500,
-    "quire.cluster.virtual_connection.MAX_PAYLOAD": 1000,
+    "quire.cluster.link.WINDOW": 3000,
+    "quire.cluster.link.CREDIT_STEP": 700,
+    "quire.cluster.link.FULL": 2000,
+    "quire.cluster.link.DRAINED": 500,
+    "quire.cluster.link.MAX_PAYLOAD": 1000,
     "quire.cluster.link.ENDED_AT_ONCE": 1,
     "quire.cluster.link.OUTPUT": 2000,
 }

@@ -22,11 +22,10 @@ from quire.broker.transactions.decisions import Xid
 from quire.broker.transactions.transaction import Transaction
 from quire.clock import WallClock
 from quire.cluster.cluster_map import ClusterMap
-from quire.cluster.link import Link
+from quire.cluster.link import Link, VirtualConnection
 from quire.cluster.remote_session import RemoteSession
 from quire.cluster.spread_consumer import Covered, SpreadConsumer
 from quire.cluster.verb_frames import Run
-from quire.cluster.virtual_connection import VirtualConnection
 from quire.cursors.lane import DispatchMark, MemoryUsage, QueueCursor, QueueLane
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.server.cluster.cluster_session import ClusterSession

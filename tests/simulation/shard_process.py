@@ -11,9 +11,8 @@ from quire.broker.core.core import Lock
 from quire.broker.core.subscription import Subscription
 from quire.broker.queues.queue import Queue
 from quire.clock import Clock, ManualClock
-from quire.cluster.cluster_map import FRONT, Peer
+from quire.cluster.cluster_map import FRONT, Peer, PinRow
 from quire.cluster.link import Link
-from quire.cluster.view import PinRow
 from quire.destination import Destination
 from quire.errors import BrokerStopping, QuireError, ShardMoved, StoreFull, StoreLocked
 from quire.message import Message
@@ -25,7 +24,7 @@ from quire.server.stomp.stomp_door import StompDoors
 from quire.sessions.session import LocalSession
 from quire.settings import Settings
 from quire.store.base import WriteBatch
-from quire.store.memory import MemoryStore, _Content
+from quire.store.memory import MemoryStore, empty_tables
 from quire.testing.stepped import SteppedClient
 from quire.testing.stepped_cluster import SteppedShard
 from tests.simulation.life import BrokerCrash, CrashingStore, CrashPoints
@@ -177,7 +176,7 @@ class ShardDatabase:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.content = _Content()  # what the tables hold
+        self.tables = empty_tables()
         self.epoch = 0  # how often the shard had a new owner
         self.owner = ""  # the address of the owner; empty while there is none
         self.expires = 0.0  # when its lease is over, by the server's clock
@@ -195,7 +194,7 @@ class ShardStore(CrashingStore):
         super().__init__(points)
         self.epoch = 0
         self._database = database
-        self._content = database.content
+        self.tables = database.tables
         self._until = -math.inf
 
     def apply(self, batch: WriteBatch) -> None:

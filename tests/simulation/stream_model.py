@@ -15,9 +15,9 @@ from quire.broker.streams.groups.group_definition import DEFINITIONS, GroupDefin
 from quire.broker.streams.groups.retries import RetryMessage, origin_of
 from quire.broker.streams.stream import Stream
 from quire.cursors.ack_set import AckSet
+from quire.message import timestamp_of
 from quire.settings import Settings
 from quire.store.base import Delivery, LaneState, Store, walk_marks
-from quire.store.positions import timestamp_of
 from quire.testing.stepped import Frame
 from tests.simulation.client import Broken, Outcome, Rule, Sent
 from tests.simulation.history import Setup

@@ -34,10 +34,10 @@ from quire.cursors.ack_set import AckSet
 from quire.cursors.lane import MemoryUsage
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidArgument, InvalidHeader, StoreCorrupt
-from quire.message import Message, escape
+from quire.message import Message, escape, timestamp_of
 from quire.selectors import Selector, at_most
 from quire.store.base import Link, Store, StoredDestination, StoreReader
-from quire.store.positions import Extent, extent, offset_at, sound_page, time_from, timestamp_of
+from quire.store.positions import Extent, extent, offset_at, sound_page, time_from
 
 STEP = 1000
 """How many records one step looks at."""

@@ -8,16 +8,13 @@ import lmdb
 
 from quire.errors import StoreError
 from quire.migrations.lmdb import STEPS
-from quire.migrations.store_migration import StoreMigration
 from quire.store.lmdb import unreadable
 from quire.store.maintenance.base import DATA, flush, replace_data_file
 
 _SPARE_MAP = 1 << 30
 
 
-class LmdbMigration(StoreMigration):
-    """The migration of an LMDB store, which is a directory."""
-
+class LmdbMigration:
     def __init__(self, path: Path) -> None:
         self._path = path
 

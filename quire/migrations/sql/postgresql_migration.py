@@ -2,13 +2,13 @@
 
 from urllib.parse import urlsplit
 
-from sqlalchemy import Connection, func, inspect, select, text
+import psycopg
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, func, inspect, select, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.schema import CreateSchema
 
 from quire.errors import StoreError, StoreLocked, StoreUnreachable
 from quire.migrations.sql.sql_migration import SqlMigration, read_format
-from quire.store.base import SQL_FORMAT
 from quire.store.postgresql.database import Database, kind_of
 
 _NO_PART = {"lease", "owner"}
@@ -18,11 +18,8 @@ _LEASE = text("SELECT owner FROM lease WHERE expires >= extract(epoch FROM clock
 
 
 class PostgresqlMigration(SqlMigration):
-    """The migration of a store in a PostgreSQL database."""
-
     def __init__(self, url: str) -> None:
-        engine = Database(url).engine()
-        super().__init__(engine, urlsplit(url).path.strip("/"), SQL_FORMAT)
+        super().__init__(engine_for(Database(url)), urlsplit(url).path.strip("/"))
 
     def format(self) -> int:
         try:
@@ -55,6 +52,16 @@ class PostgresqlMigration(SqlMigration):
                 advice = f"stop it, or wait until its lease has expired; it is {user}"
                 raise StoreLocked(f"a broker of an older version uses the store in {self._name}: {advice}", owner=user)
         connection.execute(text("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE"))
+
+
+def engine_for(database: Database) -> Engine:
+    """Connections that find the store's tables."""
+    engine = create_engine(
+        "postgresql+psycopg://", creator=lambda: psycopg.connect(database.conninfo), poolclass=NullPool
+    )  # fmt: skip
+    if path := database.search_path:
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(path))
+    return engine
 
 
 def _copy_tables(connection: Connection, backup: str) -> str:

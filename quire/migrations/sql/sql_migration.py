@@ -1,6 +1,6 @@
 """Migrates a SQL store: all steps in one transaction. The backup of an SQLite store is a copy of its file."""
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 from alembic import command
@@ -10,7 +10,6 @@ from sqlalchemy import Connection, Engine, NullPool, create_engine, event, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from quire.errors import StoreError, StoreLocked, StoreUnreachable
-from quire.migrations.store_migration import StoreMigration
 from quire.store.base import SQL_FORMAT
 from quire.store.maintenance.embedded import copy_database
 from quire.store.sqlite import connect, found_format
@@ -18,29 +17,24 @@ from quire.store.sqlite import connect, found_format
 _FORMAT = text("SELECT value FROM meta WHERE key = 'format'")
 
 
-class SqlMigration(StoreMigration):
-    """The migration of a store in a database.
+class SqlMigration(ABC):
+    """The migration of a store in a database."""
 
-    Args:
-        engine: makes connections for the migration.
-        name: how messages call the store.
-        newest: the format that it is migrated to.
-    """
-
-    def __init__(self, engine: Engine, name: str, newest: int) -> None:
-        self._engine = engine
-        self._name = name
-        self._newest = newest
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine  # makes connections for the migration
+        self._name = name  # how messages call the store
         self._config = Config()
         self._config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
 
+    @abstractmethod
+    def format(self) -> int: ...
+
     def steps(self, found: int) -> tuple[str, ...]:
         script = ScriptDirectory.from_config(self._config)
-        revisions = list(script.iterate_revisions(_revision(self._newest), _revision(found)))
+        revisions = list(script.iterate_revisions(_revision(SQL_FORMAT), _revision(found)))
         return tuple(" ".join((revision.doc or "").split()) for revision in reversed(revisions))
 
     def upgrade(self, found: int, backup: str) -> str:
-        """Run the revisions in one transaction."""
         try:
             return self._upgrade(found, backup)
         except (OSError, SQLAlchemyError) as error:
@@ -57,13 +51,12 @@ class SqlMigration(StoreMigration):
             raise StoreLocked(f"another broker has migrated the store in {self._name}: start again", name=self._name)
         self._config.attributes["connection"] = connection
         command.stamp(self._config, _revision(found))
-        command.upgrade(self._config, _revision(self._newest))
+        command.upgrade(self._config, _revision(SQL_FORMAT))
         # The row in ``meta`` is what says which format there is; two such places could come to differ.
         connection.execute(text("DROP TABLE alembic_version"))
 
 
 def read_format(connection: Connection) -> int:
-    """The format in the table ``meta``."""
     return int(connection.scalar(_FORMAT) or "")
 
 
@@ -72,13 +65,11 @@ def _revision(number: int) -> str:
 
 
 class SqliteMigration(SqlMigration):
-    """The migration of a store in an SQLite file."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
         engine = create_engine("sqlite://", creator=lambda: connect(path), poolclass=NullPool)
         event.listen(engine, "begin", _begin)
-        super().__init__(engine, str(path), SQL_FORMAT)
+        super().__init__(engine, str(path))
 
     def format(self) -> int:
         found = found_format(self._path)

@@ -1,60 +1,38 @@
-"""``WireFormatInfo``, in which both sides say what they can do, and how frames look once they agree."""
+"""``WireFormatInfo``, in which both sides say what they can do, and how frames look once they agree.
+
+Frames are in the loose encoding, each with its size, without a cache of objects, whatever the peer could do besides.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
 
 from quire.errors import UnsupportedVersion
-from quire.protocols.openwire.commands import WireFormatInfo
+from quire.protocols.openwire.commands import VERSIONS, WireFormatInfo
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import VERSIONS
-
-UNLIMITED_CACHE = 16383
-"""The size of a cache for which no size was agreed."""
 
 DEFAULT_MAX_FRAME_SIZE = 100 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """How frames look in one direction, and what else the two sides agree on.
+    """How frames look in one direction, and what else the two sides agree on."""
 
-    Attributes:
-        version: of OpenWire, 1 to 12.
-        tight: whether frames are in the tight encoding, else in the loose one.
-        cache_size: the slots of the cache of objects; 0 = no cache.
-        size_prefix: whether each frame begins with its size.
-        stack_traces: whether exceptions carry their stack and their cause.
-        max_frame_size: of a frame without its size prefix, in octets.
-        inactivity_ms: after which silence a connection is dead, in ms; 0 = never.
-        initial_delay_ms: how long that is not looked at after the start, in ms.
-    """
-
-    version: int = VERSIONS[-1]
-    tight: bool = False
-    cache_size: int = 0
-    size_prefix: bool = True
-    stack_traces: bool = False
-    max_frame_size: int = DEFAULT_MAX_FRAME_SIZE
+    version: int = VERSIONS[-1]  # of OpenWire, 1 to 12
+    stack_traces: bool = False  # whether exceptions carry their stack and their cause
+    max_frame_size: int = DEFAULT_MAX_FRAME_SIZE  # of a frame without its size prefix, in octets
     tcp_no_delay: bool = True
-    inactivity_ms: int = 30_000
-    initial_delay_ms: int = 10_000
+    inactivity_ms: int = 30_000  # after which silence a connection is dead, in ms; 0 = never
+    initial_delay_ms: int = 10_000  # how long that is not looked at after the start, in ms
 
     @classmethod
     def agreed(cls, own: "WireFormat", peer: "WireFormat") -> "WireFormat":
-        """What both sides can do.
-
-        Raises:
-            UnsupportedVersion: the peer has none of the versions that there are.
-        """
+        """What both sides can do; ``UnsupportedVersion`` if the peer has none of the versions that there are."""
         version = min(own.version, peer.version)
         if version not in VERSIONS:
             raise UnsupportedVersion(f"the peer offers version {peer.version} of OpenWire", version=peer.version)
         return replace(
             own,
             version=version,
-            tight=own.tight and peer.tight,
-            cache_size=min(own.cache_size, peer.cache_size),
-            size_prefix=own.size_prefix or peer.size_prefix,
             stack_traces=own.stack_traces and peer.stack_traces,
             max_frame_size=_smaller(own.max_frame_size, peer.max_frame_size),
             tcp_no_delay=own.tcp_no_delay and peer.tcp_no_delay,
@@ -64,7 +42,7 @@ class WireFormat:
 
 
 FIRST = WireFormat()
-"""How the first frame of both sides looks, whatever is agreed: loose, with its size, without a cache."""
+"""How the first frame of both sides looks, whatever is agreed."""
 
 
 def _smaller(own: int, peer: int) -> int:
@@ -84,20 +62,14 @@ def info_of(
     platform_details: str | None = None,
     host: str | None = None,
 ) -> WireFormatInfo:
-    """The info that says that a side can do a format.
-
-    Args:
-        format: the best that the side can do.
-        provider_name: the name of the software, such as ``ActiveMQ``.
-        host: what the client calls the broker.
-    """
+    """The info that says that a side can do a format; ``host`` is what the client calls the broker."""
     properties = {
         "StackTraceEnabled": format.stack_traces,
-        "CacheEnabled": format.cache_size > 0,
+        "CacheEnabled": False,
         "TcpNoDelayEnabled": format.tcp_no_delay,
-        "SizePrefixDisabled": not format.size_prefix,
-        "CacheSize": Typed(Tag.INT, format.cache_size),
-        "TightEncodingEnabled": format.tight,
+        "SizePrefixDisabled": False,
+        "CacheSize": Typed(Tag.INT, 0),
+        "TightEncodingEnabled": False,
         "MaxFrameSize": Typed(Tag.LONG, format.max_frame_size),
         "MaxFrameSizeEnabled": True,
         "MaxInactivityDuration": Typed(Tag.LONG, format.inactivity_ms),
@@ -114,12 +86,7 @@ def info_of(
 
 
 def format_of(info: WireFormatInfo) -> WireFormat:
-    """What the sender of an info can do. What is absent, or of another type, is off.
-
-    Raises:
-        ProtocolViolation: the properties are no map.
-        LimitExceeded: there are too many properties, or one is too large.
-    """
+    """What the sender of an info can do. What is absent, or of another type, is off."""
     properties = properties_of(info)
 
     def is_on(name: str) -> bool:
@@ -129,12 +96,8 @@ def format_of(info: WireFormatInfo) -> WireFormat:
         value = properties.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
-    size = number("CacheSize")
     return WireFormat(
         version=info.version,
-        tight=is_on("TightEncodingEnabled"),
-        cache_size=(size if 0 < size < UNLIMITED_CACHE else UNLIMITED_CACHE) if is_on("CacheEnabled") else 0,
-        size_prefix=not is_on("SizePrefixDisabled"),
         stack_traces=is_on("StackTraceEnabled"),
         max_frame_size=number("MaxFrameSize"),
         tcp_no_delay=is_on("TcpNoDelayEnabled"),
@@ -144,12 +107,7 @@ def format_of(info: WireFormatInfo) -> WireFormat:
 
 
 def properties_of(info: WireFormatInfo) -> dict[str, Any]:
-    """The properties of an info by their names on the wire, such as ``ProviderVersion``.
-
-    Raises:
-        ProtocolViolation: they are no map.
-        LimitExceeded: there are too many, or one is too large.
-    """
+    """The properties of an info by their names on the wire, such as ``ProviderVersion``; too many are an error."""
     if info.marshalled_properties is None:
         return {}
     return read_map(info.marshalled_properties, max_entries=_MAX_PROPERTIES, max_size=_MAX_PROPERTY, max_depth=0)

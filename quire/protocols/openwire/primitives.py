@@ -1,10 +1,14 @@
-"""Maps and sequences of Java's primitives: properties, and the bodies of map and stream messages.
+"""Java's texts, and maps and sequences of its primitives: properties, and the bodies of map and stream messages.
+
+In modified UTF-8, NUL is two octets, and what needs two UTF-16 units is two times three octets. Half of such a pair may
+stand alone in a text of Java. UTF-8 has no octets for it: there U+FFFD stands in its place.
 
 Read plainly, a value is what Python has for it; read ``typed``, it is a ``Typed``, which keeps Java's type, and texts
 keep halves of surrogate pairs. Both can be written: a plain ``int`` becomes an int if it fits into 32 bits, else a
 long, and a ``float`` becomes a double.
 """
 
+import re
 import struct
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -12,15 +16,68 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from quire.errors import InvalidArgument, LimitExceeded, ProtocolViolation
-from quire.protocols.openwire.modified_utf8 import decode, encode
+
+_BEYOND_16_BITS = re.compile("[\U00010000-\U0010ffff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_REPLACED = re.compile("[\ud800-\udfff\ufffd]")
+_REPLACEMENT = "\ufffd"
+
+
+def encode(text: str) -> bytes:
+    """Text as Java writes it."""
+    if not text.isascii():
+        text = _BEYOND_16_BITS.sub(_surrogates, text)
+    return text.encode("utf-8", "surrogatepass").replace(b"\0", b"\xc0\x80")
+
+
+def decode(data: bytes, *, keeps_halves: bool = False) -> str:
+    """Text that Java wrote. Half a pair stays what it is only where it is said; else it becomes U+FFFD."""
+    if data.isascii():
+        return data.decode("ascii")
+    try:
+        text = data.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise ProtocolViolation(f"a string is not in modified UTF-8: {error.reason} at octet {error.start}") from error
+    if _SURROGATE.search(text):
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        return text if keeps_halves else readable(text)
+    return text
+
+
+def readable(text: str) -> str:
+    """A text with U+FFFD for each half of a pair: what UTF-8 can have."""
+    return _SURROGATE.sub(_REPLACEMENT, text)
+
+
+def halves(text: str) -> str:
+    """What each U+FFFD of a readable text stands for, four hexadecimal digits each; empty if there is no half."""
+    if not _SURROGATE.search(text):
+        return ""
+    return "".join([f"{ord(character):04x}" for character in _REPLACED.findall(text)])
+
+
+def with_halves(text: str, units: str) -> str:
+    """A readable text as it was, out of what ``halves`` said. One that was changed since stays as it is."""
+    parts = text.split(_REPLACEMENT)
+    try:
+        characters = [chr(int(units[at : at + 4], 16)) for at in range(0, len(units), 4)]
+    except ValueError:
+        return text
+    if len(characters) != len(parts) - 1:
+        return text
+    return "".join([part + character for part, character in zip(parts, [*characters, ""], strict=True)])
+
+
+def _surrogates(match: re.Match[str]) -> str:
+    high, low = divmod(ord(match[0]) - 0x10000, 0x400)
+    return chr(0xD800 + high) + chr(0xDC00 + low)
+
 
 MAX_DEPTH = 64
 """How deep maps and lists may be nested."""
 
 
 class Tag(IntEnum):
-    """The types, by the octet that says them."""
-
     NULL = 0
     BOOLEAN = 1
     BYTE = 2
@@ -73,18 +130,7 @@ _NO_CHAR = "\ufffd"
 def read_map(
     data: bytes, *, typed: bool = False, max_entries: int = 65536, max_size: int = 2**31 - 1, max_depth: int = MAX_DEPTH
 ) -> dict[str, Any]:
-    """Read a map; a null one is empty.
-
-    Args:
-        typed: whether values keep their types, as ``Typed``.
-        max_entries: of each map.
-        max_size: of each key and value that is text or octets, in octets.
-        max_depth: how deep maps and lists may be nested in this map.
-
-    Raises:
-        ProtocolViolation: it is no map.
-        LimitExceeded: a limit is exceeded.
-    """
+    """Read a map; a null one is empty. Limits are for each map, each text or octets in octets, and for nesting."""
     reader = _Reader(data, typed, max_entries, max_size)
     try:
         return reader.map(max_depth)
@@ -95,12 +141,7 @@ def read_map(
 def read_values(
     data: bytes, *, typed: bool = False, max_entries: int = 65536, max_size: int = 2**31 - 1, max_depth: int = MAX_DEPTH
 ) -> list[Any]:
-    """Read the sequence of values of a stream message; the arguments are those of ``read_map``.
-
-    Raises:
-        ProtocolViolation: it is no sequence of values.
-        LimitExceeded: a limit is exceeded.
-    """
+    """Read the sequence of values of a stream message; the arguments are those of ``read_map``."""
     reader = _Reader(data, typed, max_entries, max_size)
     values = []
     try:
@@ -112,24 +153,14 @@ def read_values(
 
 
 def write_map(mapping: Mapping[str, Any]) -> bytes:
-    """Write a map of plain or typed values.
-
-    Raises:
-        InvalidArgument: a value is none of Java's primitives, or is nested too deeply.
-        LimitExceeded: a key is too long.
-    """
+    """Write a map of plain or typed values."""
     parts: list[bytes] = []
     _write(parts, mapping, _write_map)
     return b"".join(parts)
 
 
 def write_values(values: Iterable[Any]) -> bytes:
-    """Write the sequence of values of a stream message, plain or typed.
-
-    Raises:
-        InvalidArgument: a value is none of Java's primitives, or is nested too deeply.
-        LimitExceeded: a key is too long.
-    """
+    """Write the sequence of values of a stream message, plain or typed."""
     parts: list[bytes] = []
     for value in values:
         _write(parts, value, _write_value)
@@ -137,8 +168,6 @@ def write_values(values: Iterable[Any]) -> bytes:
 
 
 class _Reader:
-    """Reads values, and holds them to the limits."""
-
     def __init__(self, data: bytes, typed: bool, max_entries: int, max_size: int) -> None:
         self.at = 0
         self._data = data
@@ -147,7 +176,6 @@ class _Reader:
         self._max_size = max_size
 
     def map(self, depth: int) -> dict[str, Any]:
-        """A map, behind its tag."""
         count = self._count(depth)
         if count > self._max_entries:
             raise LimitExceeded(f"a map has {count} entries, the limit is {self._max_entries}", count=count)
@@ -158,7 +186,6 @@ class _Reader:
         return found
 
     def value(self, depth: int) -> Any:
-        """A value with its tag."""
         tag = self._data[self.at]
         self.at += 1
         value = self._plain(tag, depth)

@@ -59,7 +59,6 @@ class Limits(NamedTuple):
 
     @property
     def max_head(self) -> int:
-        """Octets of a whole head: those of eight of the longest lines."""
         return _HEAD_LINES * self.max_line
 
 
@@ -102,11 +101,9 @@ class Decoder:
 
     @property
     def buffered(self) -> int:
-        """Octets kept of a frame that is not whole yet."""
         return len(self._partial_head) + len(self._partial_body)
 
     def receive(self, data: bytes) -> None:
-        """Take what came over the connection: any number of octets."""
         self._data = self._data[self._position :] + data if self._data else data
         self._position = 0
 

@@ -35,17 +35,15 @@ class Head:
     """A frame's command and headers. Never changed once it is made, and equal only to itself.
 
     Attributes:
-        command: as given.
         content_length: the size of the body in octets; -1 when the body ends at the first NUL. The header counts where
             there may be a body: an ACK may have all headers of its MESSAGE (ActiveMQ, RabbitMQ).
         base: the head that this one is like, but for values (``SimilarHeads``); None if it was read in full.
-        lines: those of a head with a base, raw; they mean the same unescaped.
     """
 
     __slots__ = ("_fields", "_headers", "base", "command", "content_length", "lines")
 
     base: "Head | None"
-    lines: list[bytes]
+    lines: list[bytes]  # those of a head with a base, raw; they mean the same unescaped
 
     def __init__(self, command: bytes, fields: tuple[tuple[str, str], ...] = ()) -> None:
         headers = dict(fields)
@@ -60,11 +58,7 @@ class Head:
 
     @classmethod
     def similar(cls, base: "Head", lines: list[bytes], content_length: int) -> "Head":
-        """A head that is like another one but for values. Its headers are read when they are asked for.
-
-        Args:
-            lines: of this one, raw: the command, the headers, an empty one.
-        """
+        """A head that is like another one but for values. Headers are read from its raw lines when asked for."""
         head = cls.__new__(cls)
         head.command = base.command
         head.base = base
@@ -93,11 +87,7 @@ class Head:
 
 
 class AckRun(Head):
-    """The head of a run of ACK frames that have the header ``id`` and nothing else.
-
-    Attributes:
-        ids: theirs; raw and unescaped they are the same.
-    """
+    """The head of a run of ACK frames that have the header ``id`` and nothing else."""
 
     __slots__ = ("ids",)
 
@@ -106,11 +96,10 @@ class AckRun(Head):
         self.content_length = -1
         self.base = None
         self._fields, self._headers = (), {}
-        self.ids = ids
+        self.ids = ids  # theirs; raw and unescaped they are the same
 
 
 def content_length(text: str) -> int:
-    """The value of a ``content-length`` header."""
     # Blanks around the number are common, and ActiveMQ takes them.
     digits = text.strip(" ")
     if not (digits.isascii() and digits.isdecimal() and len(digits) <= _MAX_DIGITS):
@@ -121,22 +110,13 @@ def content_length(text: str) -> int:
 
 
 class Version(StrEnum):
-    """A version of the protocol; later ones compare greater."""
-
     V1_0 = "1.0"
     V1_1 = "1.1"
     V1_2 = "1.2"
 
 
 def negotiate(head: Head) -> Version:
-    """Choose the version of a connection (STOMP 1.2, "Protocol Negotiation").
-
-    Args:
-        head: of the CONNECT or STOMP frame. Without ``accept-version`` the client speaks 1.0 only.
-
-    Raises:
-        UnsupportedVersion: there is none; ``data`` has ``offered`` and ``supported``.
-    """
+    """Choose the version of a connection (STOMP 1.2, "Protocol Negotiation"); without ``accept-version`` it is 1.0."""
     accepted = head.headers.get("accept-version", Version.V1_0)
     offered = {version.strip() for version in accepted.split(",")}
     common = [version for version in Version if version in offered]
@@ -150,11 +130,7 @@ def negotiate(head: Head) -> Version:
 
 
 def agreed(head: Head) -> Version:
-    """Read the version that the server chose.
-
-    Raises:
-        ProtocolViolation: the server chose a version that does not exist.
-    """
+    """Read the version that the server chose."""
     version = head.headers.get("version", Version.V1_0)
     try:
         return Version(version)
@@ -165,12 +141,8 @@ def agreed(head: Head) -> Version:
 def heart_beat(head: Head) -> tuple[int, int]:
     """Read the ``heart-beat`` header of CONNECT or CONNECTED (STOMP 1.2, "Heart-beating").
 
-    Returns:
-        How often the sender of the frame can send, and how often it wants to receive, in milliseconds; 0 for never.
-        Without the header both are 0.
-
-    Raises:
-        InvalidHeader: the header is not two whole numbers, neither negative, with a comma between them.
+    It says how often the sender of the frame can send, and how often it wants to receive, in milliseconds; 0 for never,
+    as without the header.
     """
     text = head.headers.get("heart-beat", "0,0")
     numbers = [number.strip() for number in text.split(",")]
@@ -200,14 +172,7 @@ def encode_frame(
     body: bytes = b"",
     version: Version = Version.V1_2,
 ) -> bytes:
-    """Write a frame.
-
-    Args:
-        version: whose escapes are used; none in CONNECT, STOMP and CONNECTED (STOMP 1.2, "Value Encoding").
-
-    Raises:
-        InvalidHeader: a name is empty, or a header has an octet that cannot be escaped here, as a line feed in 1.0.
-    """
+    """Write a frame, with the escapes of a version; CONNECT, STOMP and CONNECTED have none ("Value Encoding")."""
     fields = headers.items() if isinstance(headers, Mapping) else headers
     kept = [field for field in fields if field[0] != "content-length"]
     text = "\n".join([f"{name}:{value}" for name, value in kept])
@@ -228,7 +193,6 @@ def encode_frame(
 
 
 def encode_receipts(ids: list[bytes]) -> bytes:
-    """Write RECEIPT frames."""
     if not ids:
         return b""
     return b"RECEIPT\nreceipt-id:" + b"\n\n\0RECEIPT\nreceipt-id:".join(ids) + b"\n\n\0"
@@ -254,11 +218,7 @@ def content_for(content: bytes, version: Version) -> bytes:
 
 
 def error_frame(error: QuireError, version: Version, receipt: bytes | None) -> bytes:
-    """Write the ERROR frame of an error.
-
-    Args:
-        receipt: the raw ``receipt`` of the frame that caused it, or None.
-    """
+    """Write the ERROR frame of an error; the raw ``receipt`` is that of the frame that caused it."""
     text = str(error)
     short = " ".join(text[:_MAX_SHORT_TEXT].split())
     headers = {"message": f"{error.code}: {short}", "code": error.code, "content-type": "text/plain"}

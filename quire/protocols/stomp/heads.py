@@ -103,7 +103,6 @@ class SimilarHeads:
         self._uses = 0
 
     def clear(self) -> None:
-        """Forget all."""
         self._known.clear()
         self._by_names.clear()
         self._uses = 0
@@ -158,8 +157,6 @@ def _is_plain(block: bytes) -> bool:
 
 
 class State(StrEnum):
-    """Where a connection stands."""
-
     CONNECTING = "connecting"
     """Nothing was sent yet."""
     NEGOTIATING = "negotiating"
@@ -221,17 +218,7 @@ _REQUIRED = {
 
 
 def next_state(state: State, command: bytes) -> State:
-    """Make a step.
-
-    Args:
-        state: before the frame.
-
-    Returns:
-        The state after it.
-
-    Raises:
-        ProtocolViolation: the frame may not come now; ``data`` has ``state`` and ``command``.
-    """
+    """Make a step: the state after a frame."""
     try:
         return _STEPS[state][command]
     except KeyError:
@@ -240,11 +227,7 @@ def next_state(state: State, command: bytes) -> State:
 
 
 def check_required(head: Head, version: Version) -> None:
-    """Check that a frame has the headers its command needs (STOMP 1.2, "Frames and Headers"; 1.0 and 1.1 likewise).
-
-    Raises:
-        ProtocolViolation: the version does not have the command (NACK in 1.0).
-    """
+    """Check that the version has a frame, and it the headers its command needs (STOMP 1.2, "Frames and Headers")."""
     name = head.command.decode("ascii", "backslashreplace")
     required = _REQUIRED[version].get(head.command)
     if required is None:

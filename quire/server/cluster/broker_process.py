@@ -21,11 +21,20 @@ from typing import Any, Protocol, TypeVar
 
 from quire import __version__
 from quire.clock import Clock, SystemClock
-from quire.cluster.cluster_map import FRONT, LivingBroker, Peer, Pin
+from quire.cluster.cluster_map import (
+    FRONT,
+    BrokerRow,
+    ClusterFacts,
+    LivingBroker,
+    Peer,
+    Pin,
+    PinRow,
+    Placement,
+    ShardRow,
+    View,
+)
 from quire.cluster.directory import LEASE, Directory
-from quire.cluster.placement import Placement
 from quire.cluster.plan import ShardState, plan
-from quire.cluster.view import BrokerRow, ClusterFacts, PinRow, ShardRow, View
 from quire.errors import InvalidSettings, QuireError, StoreLocked, StoreUnreachable
 from quire.logs import configure, event
 from quire.security.accounts import ALWAYS, LOCAL, LOCAL_USER, make_token, write_secret

@@ -23,7 +23,7 @@ from quire.broker.dead_letter import ORIGIN
 from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.broker.transactions.decisions import Participant
 from quire.cluster.cluster_map import FRONT
-from quire.cluster.link_frames import Opening as LinkOpening
+from quire.cluster.link import Opening as LinkOpening
 from quire.cluster.remote_session import RemoteConsumer, RemotePart, RemoteSession, RemoteTarget
 from quire.cluster.spread_consumer import SpreadConsumer, SpreadPart
 from quire.destination import ADVISORIES, Destination, DestinationKind
@@ -261,7 +261,7 @@ class ClusterSession:
         origin = self._access.origin
         opening = LinkOpening(PROTOCOL, principal.name, sorted(principal.roles), self.name, origin.door)
         remote = RemoteSession(self, shard, self._numbers, self._links.charge, self._gone, self.user)
-        remote.connection = self._links.open(shard, opening, remote.port)
+        remote.connection = self._links.open(shard, opening, remote)
         remote.writable = self._writable
         self._remotes[shard] = remote
         who = self._who

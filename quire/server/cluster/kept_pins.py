@@ -17,9 +17,7 @@ import msgspec
 from quire.broker.broker import Broker
 from quire.broker.core.subscription import Confirmation
 from quire.broker.routing.addresses import Scope, read_destination
-from quire.cluster.cluster_map import ClusterMap, Pin, lost_to_another
-from quire.cluster.placement import SPREAD
-from quire.cluster.view import PinRow
+from quire.cluster.cluster_map import SPREAD, ClusterMap, Pin, PinRow, lost_to_another
 from quire.destination import Destination, DestinationKind
 from quire.errors import DestinationExists, InvalidSettings, QuireError
 from quire.store.base import walk_marks

@@ -7,10 +7,7 @@ from functools import partial
 from quire.broker.broker import Broker
 from quire.broker.core.core import TurnMeter
 from quire.cluster.cluster_map import FRONT, ClusterMap
-from quire.cluster.link import Link
-from quire.cluster.link_frames import Closing, Kind, encode_struct
-from quire.cluster.link_handshake import OwnerHandshake
-from quire.cluster.virtual_connection import VirtualConnection
+from quire.cluster.link import Closing, Kind, Link, OwnerHandshake, VirtualConnection, encode_struct
 from quire.errors import InvalidArgument, QuireError, ShardMoved, TooManyConnections
 from quire.scheduler import Timer
 from quire.security import Origin, Security

@@ -11,10 +11,7 @@ from typing import NamedTuple, cast
 
 from quire.broker.core.core import Core, TurnMeter
 from quire.cluster.cluster_map import ClusterMap, Peer
-from quire.cluster.link import Link
-from quire.cluster.link_frames import Opening
-from quire.cluster.link_handshake import EntryHandshake
-from quire.cluster.virtual_connection import VirtualConnection, VirtualEnd
+from quire.cluster.link import EntryHandshake, Link, Opening, VirtualConnection, VirtualEnd
 from quire.errors import QuireError, ShardMoved, ShardUnavailable
 from quire.scheduler import Timer
 from quire.settings import TlsSettings, split_address

@@ -13,10 +13,8 @@ from pathlib import Path
 from quire.broker.schedule import KIND as SCHEDULE
 from quire.broker.topics.durables import MARKS as PATTERNS
 from quire.broker.transactions.xa import PREFIX as PREPARED
-from quire.cluster.cluster_map import FRONT, shard_of_key
+from quire.cluster.cluster_map import FRONT, SPREAD, PinRow, Placement, shard_of_key
 from quire.cluster.directory import Directory
-from quire.cluster.placement import SPREAD, Placement
-from quire.cluster.view import PinRow
 from quire.destination import Destination, DestinationKind
 from quire.errors import InvalidSettings
 from quire.server.cluster.kept_pins import mark_of

@@ -21,9 +21,7 @@ from typing import Any
 import msgspec
 
 from quire import migrations
-from quire.cluster.cluster_map import ClusterMap, LivingBroker, Peer, Pin
-from quire.cluster.placement import Placement
-from quire.cluster.view import PinRow
+from quire.cluster.cluster_map import ClusterMap, LivingBroker, Peer, Pin, PinRow, Placement
 from quire.errors import InvalidSettings, QuireError
 from quire.logs import configure, event
 from quire.server.background import child_environment

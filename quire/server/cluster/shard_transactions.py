@@ -21,8 +21,7 @@ from quire.broker.broker import Broker
 from quire.broker.transactions.decisions import Decision, Decisions, Participant, SpanningId, Xid
 from quire.broker.transactions.transaction import Transaction
 from quire.broker.transactions.xa import XaState
-from quire.cluster.link_frames import Opening
-from quire.cluster.virtual_connection import VirtualConnection
+from quire.cluster.link import Opening, VirtualConnection
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError
 from quire.logs import event
 from quire.server.cluster.links import Links
@@ -65,7 +64,7 @@ class LineEnd:
             self._gone(self)
         self.connection.taken(len(data))
 
-    def drained(self) -> None: ...
+    def room_again(self) -> None: ...
 
     def ended(self, error: QuireError | None) -> None:
         self._gone(self)

@@ -22,8 +22,8 @@ from quire.broker.schedule import Timing
 from quire.broker.streams.groups.group import RETRIES
 from quire.cluster import verb_frames as verbs
 from quire.cluster.cluster_map import ClusterMap, lost_to_another
+from quire.cluster.link import WINDOW, VirtualConnection
 from quire.cluster.verb_frames import Kind, Run, VerbDecoder, VerbFrame
-from quire.cluster.virtual_connection import WINDOW, VirtualConnection
 from quire.destination import Destination, DestinationKind
 from quire.errors import LimitExceeded, ProtocolViolation, QuireError, ShardMoved, UnknownMessage
 from quire.message import Message
@@ -677,7 +677,7 @@ class VirtualClient(ClientTransport):
         self._size += len(data)
         self.read_on()
 
-    def drained(self) -> None:
+    def room_again(self) -> None:
         if not self.is_writable:
             self.resume_writing()
 

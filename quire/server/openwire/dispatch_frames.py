@@ -22,36 +22,32 @@ from quire.broker.advisories import PREFIX as ADVISORY
 from quire.broker.streams.groups.group import RETRIES
 from quire.errors import LimitExceeded, QuireError
 from quire.message import PROPERTY_TYPES, Message, property_types, unescape
+from quire.protocols.openwire.codec import LooseWriter
 from quire.protocols.openwire.commands import (
+    OFFSET,
+    PARTITION,
+    ActiveMQBytesMessage,
+    ActiveMQDestination,
+    ActiveMQMessage,
+    ActiveMQTempQueue,
+    ActiveMQTempTopic,
+    ActiveMQTextMessage,
+    ConnectionId,
     ConnectionInfo,
+    ConsumerId,
     ConsumerInfo,
     DestinationInfo,
     DestinationOperation,
     MessageDispatch,
-    ProducerInfo,
-    RemoveInfo,
-)
-from quire.protocols.openwire.loose import LooseWriter
-from quire.protocols.openwire.messages import (
-    OFFSET,
-    PARTITION,
-    ActiveMQBytesMessage,
-    ActiveMQMessage,
-    ActiveMQTextMessage,
-)
-from quire.protocols.openwire.messages import Message as WireMessage
-from quire.protocols.openwire.negotiation import WireFormat
-from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import (
-    ActiveMQDestination,
-    ActiveMQTempQueue,
-    ActiveMQTempTopic,
-    ConnectionId,
-    ConsumerId,
     MessageId,
     ProducerId,
+    ProducerInfo,
+    RemoveInfo,
     Structure,
 )
+from quire.protocols.openwire.commands import Message as WireMessage
+from quire.protocols.openwire.negotiation import WireFormat
+from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
 from quire.server.openwire.message_content import RESERVED, message_of, producer_of, written_value
 from quire.server.openwire.openwire_destinations import written_destination
 from quire.sessions.base import MemberPart
@@ -176,7 +172,7 @@ _END = Struct(">3xi29x?i")
 _SIZE = Struct(">i")
 _PROPERTIES = Struct(">?ii")
 
-_writer = LooseWriter(SINCE, False, None)
+_writer = LooseWriter(SINCE, False)
 
 
 class PlainDispatch:

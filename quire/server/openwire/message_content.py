@@ -32,20 +32,22 @@ from quire.broker.schedule import SENDER
 from quire.errors import QuireError
 from quire.message import PROPERTY_TYPES, escape, property_types, unescape
 from quire.message import Message as Stored
-from quire.protocols.openwire import modified_utf8
-from quire.protocols.openwire.messages import (
+from quire.protocols.openwire import primitives
+from quire.protocols.openwire.codec import PlainMessage
+from quire.protocols.openwire.commands import (
     ActiveMQBlobMessage,
     ActiveMQBytesMessage,
+    ActiveMQDestination,
     ActiveMQMapMessage,
     ActiveMQMessage,
     ActiveMQObjectMessage,
     ActiveMQStreamMessage,
     ActiveMQTextMessage,
     Message,
+    MessageId,
+    ProducerId,
 )
-from quire.protocols.openwire.plain_frames import PlainMessage
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import ActiveMQDestination, MessageId, ProducerId
 from quire.server.openwire.openwire_destinations import destination_in, text_of
 
 RAW = b"marshalled-properties"
@@ -139,7 +141,7 @@ def _any_lines(marshalled: bytes) -> bytes:
         properties = {name: typed for name, typed in properties.items() if name not in forged}
         marshalled = write_map(properties)
     for java_name, typed in properties.items():
-        name = modified_utf8.readable(java_name)
+        name = primitives.readable(java_name)
         key = name.encode()
         if typed.tag in _NO_TEXT or typed.value is None or key in _NO_NAMES:
             has_more = True
@@ -149,7 +151,7 @@ def _any_lines(marshalled: bytes) -> bytes:
         elif key in RESERVED:
             types.append(f"{quote(name, safe='')}=string")
         java_text = _text(typed)
-        text = modified_utf8.readable(java_text)
+        text = primitives.readable(java_text)
         has_more = has_more or (name, text) != (java_name, java_text)
         lines.append(escape(key) + b":" + escape(text.encode()) + b"\n")
     if has_more:
@@ -204,7 +206,7 @@ class PropertyReader:
         return b"".join(pieces)
 
     def _with_all(self) -> bytes:
-        there = {modified_utf8.readable(name) for name in self._all}
+        there = {primitives.readable(name) for name in self._all}
         for name, value in self._entries:  # what was added since, the cause of a dead letter say
             if (text := name.decode("utf-8", "replace")) not in there:
                 self._all[text] = Typed(Tag.STRING, value.decode("utf-8", "replace"))
@@ -240,7 +242,7 @@ _WRITERS: dict[bytes, Callable[[bytes], bytes]] = {
 def _modified(text: bytes) -> bytes:
     if text.isascii() and b"\0" not in text:
         return text
-    return modified_utf8.encode(text.decode("utf-8", "surrogatepass"))
+    return primitives.encode(text.decode("utf-8", "surrogatepass"))
 
 
 def line(name: bytes, text: str) -> bytes:
@@ -307,7 +309,7 @@ def plain_content(message: PlainMessage) -> bytes:
     if content.isascii() and content.find(b"\0", len(content) - len(body) + 4) < 0:
         return content
     lone: list[bytes] = []
-    body = _readable(_BODY, modified_utf8.decode(bytes(body[4:]), keeps_halves=True), lone).encode()
+    body = _readable(_BODY, primitives.decode(bytes(body[4:]), keeps_halves=True), lone).encode()
     kind = b"content-length:%d\namq-msg-type:text\n" % len(body) if b"\0" in body else b""
     return _joined(message, kind + _lone_line(lone), body)
 
@@ -332,9 +334,9 @@ def _reply_to_line(destination: ActiveMQDestination) -> bytes:
 
 def _readable(name: bytes, text: str, lone: list[bytes]) -> str:
     """A text as UTF-8 can have it; what it had instead goes to the entries of ``LONE_SURROGATES``."""
-    if halves := modified_utf8.halves(text):
+    if halves := primitives.halves(text):
         lone.append(name + b"=" + halves.encode())
-        return modified_utf8.readable(text)
+        return primitives.readable(text)
     return text
 
 
@@ -353,7 +355,7 @@ def _body(message: Message, pieces: list[bytes], lone: list[bytes]) -> bytes:
             return b""
         body = body[4:]
         if not body.isascii():
-            body = _readable(_BODY, modified_utf8.decode(body, keeps_halves=True), lone).encode()
+            body = _readable(_BODY, primitives.decode(body, keeps_halves=True), lone).encode()
         if b"\0" not in body:
             return body
     pieces.append(b"content-length:%d\n" % len(body))
@@ -422,7 +424,7 @@ def _take_headers(message: Message, headers: dict[bytes, bytes], lone: dict[byte
     for name, value in headers.items():
         if (field := HEADERS[name]) is not None:
             text = value.decode("utf-8", "replace")
-            text = modified_utf8.with_halves(text, lone[name]) if name in lone else text
+            text = primitives.with_halves(text, lone[name]) if name in lone else text
             setattr(message, field, _READ[field](text) if field in _READ else text)
 
 
@@ -475,7 +477,7 @@ def _text_content(body: bytes, lone: str) -> bytes:
     """The content of a text message. What is not UTF-8 comes as the characters that stand for it."""
     if not body.isascii() or b"\0" in body:
         text = body.decode("utf-8", "replace")
-        body = modified_utf8.encode(modified_utf8.with_halves(text, lone) if lone else text)
+        body = primitives.encode(primitives.with_halves(text, lone) if lone else text)
     return len(body).to_bytes(4, "big") + body
 
 

@@ -27,35 +27,32 @@ from quire.errors import (
     UnknownMessage,
     UnknownTransaction,
 )
-from quire.protocols.openwire.codec import Decoder, Encoder
+from quire.protocols.openwire.codec import Decoder, Encoder, PlainAck
 from quire.protocols.openwire.commands import (
     AckType,
+    ActiveMQQueue,
+    BaseCommand,
     ConnectionErrorCommand,
+    ConnectionId,
     ConsumerControl,
+    ConsumerId,
     ConsumerInfo,
     DataArrayResponse,
     IntegerResponse,
+    LocalTransactionId,
     MessageAck,
     MessageDispatch,
     MessagePull,
     RemoveInfo,
     Response,
-    TransactionInfo,
-    TransactionType,
-)
-from quire.protocols.openwire.negotiation import WireFormat
-from quire.protocols.openwire.plain_frames import PlainAck
-from quire.protocols.openwire.structures import (
-    ActiveMQQueue,
-    BaseCommand,
-    ConnectionId,
-    ConsumerId,
-    LocalTransactionId,
     SessionId,
     Structure,
     TransactionId,
+    TransactionInfo,
+    TransactionType,
     XATransactionId,
 )
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.selectors import selector
 from quire.server.connection import ConnectedDoor, Connection
 from quire.server.openwire.dispatch_frames import DispatchFrames, MemberFrames, StreamFrames, part_and_sequence, part_of

@@ -5,7 +5,7 @@ from functools import lru_cache
 from quire.broker.routing.addresses import Address, Scope, read_destination
 from quire.destination import Destination, DestinationKind, split_options
 from quire.errors import ERRORS, InvalidDestination, QuireError
-from quire.protocols.openwire.structures import (
+from quire.protocols.openwire.commands import (
     ActiveMQDestination,
     ActiveMQQueue,
     ActiveMQTempQueue,

@@ -30,43 +30,40 @@ from quire.errors import (
 )
 from quire.message import Message as Stored
 from quire.message import with_headers
-from quire.protocols.openwire.codec import BATCH, Decoder, Encoder
+from quire.protocols.openwire.codec import BATCH, Decoder, Encoder, PlainAck, PlainMessage
 from quire.protocols.openwire.commands import (
+    ActiveMQDestination,
+    ActiveMQTopic,
+    BrokerId,
     BrokerInfo,
     Command,
     ConnectionControl,
     ConnectionErrorCommand,
+    ConnectionId,
     ConnectionInfo,
     ConsumerControl,
+    ConsumerId,
     DestinationInfo,
     DestinationOperation,
     ExceptionResponse,
     FlushCommand,
     KeepAliveInfo,
+    Message,
     MessageAck,
     MessagePull,
     ProducerAck,
+    ProducerId,
     ProducerInfo,
     RemoveInfo,
     RemoveSubscriptionInfo,
+    SessionId,
     SessionInfo,
     ShutdownInfo,
+    Throwable,
     TransactionInfo,
     WireFormatInfo,
 )
-from quire.protocols.openwire.messages import Message
 from quire.protocols.openwire.negotiation import WireFormat, format_of, info_of, properties_of
-from quire.protocols.openwire.plain_frames import PlainAck, PlainMessage
-from quire.protocols.openwire.structures import (
-    ActiveMQDestination,
-    ActiveMQTopic,
-    BrokerId,
-    ConnectionId,
-    ConsumerId,
-    ProducerId,
-    SessionId,
-    Throwable,
-)
 from quire.server.connection import OUTPUT_LIMIT, Connection, HeartBeat, MakesSession, ProtocolDoors
 from quire.server.openwire.message_content import content_of, plain_content
 from quire.server.openwire.openwire_consumers import (

@@ -23,14 +23,10 @@ _NAME = re.compile(r"quire-(\d{8}T\d{6}Z)")
 
 
 class KeptBackups:
-    """The backups in a directory.
-
-    Args:
-        directory: where they are; it need not exist yet.
-    """
+    """The backups in a directory."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._directory = directory  # where they are; it need not exist yet
 
     def all(self) -> list[Path]:
         """The backups that are complete, the oldest first."""
@@ -47,11 +43,7 @@ class KeptBackups:
         return int(began.timestamp() * 1000)
 
     def add(self, url: str, keep: int, clock: Clock) -> Path:
-        """Back a store up, and then remove the oldest backups but for the newest ``keep``.
-
-        Raises:
-            StoreError: the store cannot be read, or the directory cannot be written.
-        """
+        """Back a store up, and then remove the oldest backups but for the newest ``keep``."""
         target = self._directory / f"quire-{stamp(clock)}"
         try:
             for part in self._directory.glob("quire-*.part"):  # of a backup that was interrupted

@@ -1,4 +1,7 @@
-"""What maintenance needs of a back end beyond the SPI, what it finds and does, and its files."""
+"""What maintenance needs of a back end beyond the SPI, what it finds and does, its files, and how it opens a store.
+
+A store is opened with its lock, or beside a running broker.
+"""
 
 import base64
 import json
@@ -80,7 +83,7 @@ class StoreMaintenance(ABC):
     """Maintenance of an open store of one kind. What writes needs the store's lock."""
 
     errors: ClassVar[tuple[type[Exception], ...]]
-    """What the back end's driver raises, for ``open_store`` to raise it as a ``StoreError``."""
+    """What the back end's driver raises, which is raised as a ``StoreError``."""
 
     @abstractmethod
     def lanes(self) -> list[int]:
@@ -115,7 +118,6 @@ class StoreMaintenance(ABC):
         return sum(file.stat().st_size for file in self.files())
 
     def surroundings(self) -> Iterator[Notice]:
-        """What to know about the server that keeps the store; embedded stores have none."""
         return iter(())
 
 
@@ -137,7 +139,6 @@ def new_file(target: Path) -> Iterator[Path]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file or a directory, if it exists."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -189,7 +190,6 @@ class DamagedFile:
         self.count += 1
 
     def close(self) -> None:
-        """Put the file on disk, before the records are removed from the store."""
         if self._file is not None:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -197,6 +197,5 @@ class DamagedFile:
 
 
 def damaged_file(store: Path | None) -> Path:
-    """The file for the damaged records of a store; for a database server's it is in the working directory."""
     beside = store or Path("quire").absolute()
     return beside.with_name(f"{beside.name}.damaged-{stamp(SystemClock())}.ndjson")

@@ -27,11 +27,13 @@ from quire.store.maintenance.base import (
     replace_data_file,
 )
 from quire.store.maintenance.page_repair import LAST, PagePair, PageRepair, live_page, pack_entries
-from quire.store.paged_store import (
+from quire.store.pages import (
     EXPIRATION,
+    KEY,
     LANE,
     STATE,
     Bytes,
+    Entry,
     PagedReader,
     PagedStore,
     Table,
@@ -40,7 +42,6 @@ from quire.store.paged_store import (
     pack_delivery,
     read_state,
 )
-from quire.store.pages import KEY, Entry
 from quire.store.sqlite import SqliteStore
 
 _PAGES_AT_ONCE = 1000
@@ -48,8 +49,6 @@ _KEYS_AT_ONCE = 1000
 
 
 class PagedMaintenance(StoreMaintenance):
-    """What is the same for both."""
-
     def __init__(self, store: Store) -> None:
         assert isinstance(store, PagedStore)
         self._paged = store
@@ -130,8 +129,6 @@ class PagedMaintenance(StoreMaintenance):
 
 
 class LmdbMaintenance(PagedMaintenance):
-    """Maintenance of an LMDB store, which is closed after ``compact``."""
-
     errors = (lmdb.Error,)
 
     def __init__(self, store: Store) -> None:
@@ -161,8 +158,6 @@ class LmdbMaintenance(PagedMaintenance):
 
 
 class SqliteMaintenance(PagedMaintenance):
-    """Maintenance of an SQLite store."""
-
     errors = (sqlite3.Error,)
 
     def __init__(self, store: Store) -> None:
@@ -224,7 +219,6 @@ class _LaneRepair(PageRepair):
         return sum([self._add(key, b"", self._tables.expirations) for key in keys])
 
     def _add(self, key: bytes, value: bytes, table: Table) -> bool:
-        """Add an entry, if there is none with the key."""
         if self._txn.get(key, db=table) is not None:
             return False
         self._txn.put(key, value, db=table)
@@ -296,7 +290,6 @@ def _keys(txn: Transaction, table: Table, first: bytes) -> Iterator[bytes]:
 
 
 def find_entry(txn: Transaction, tables: Tables, lane: int, sequence: int) -> Entry | None:
-    """A record's entry, or None if it is not there."""
     found = txn.find(KEY.pack(lane, 0), KEY.pack(lane, sequence), db=tables.links)
     if found is None or KEY.unpack(found[0])[0] != lane:
         return None
@@ -305,14 +298,12 @@ def find_entry(txn: Transaction, tables: Tables, lane: int, sequence: int) -> En
 
 
 def _is_expiration_of_record(txn: Transaction, tables: Tables, key: bytes) -> bool:
-    """Whether a key of the expirations belongs to a record that is there and expires then."""
     expiration, lane, sequence = EXPIRATION.unpack(key)
     entry = find_entry(txn, tables, lane, sequence)
     return entry is not None and entry.expiration == expiration
 
 
 def _unindexed(reader: PagedReader, lane: int, pair: PagePair) -> Iterator[Finding]:
-    """Records that expire, but are not in the index."""
     for entry in pair.entries():
         key = EXPIRATION.pack(max(entry.expiration, 0), lane, entry.sequence)
         if entry.expiration > 0 and reader.txn.get(key, db=reader.tables.expirations) is None:

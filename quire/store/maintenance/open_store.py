@@ -17,8 +17,6 @@ _RENEWAL_SECONDS = 1.0
 
 
 class OpenStore(NamedTuple):
-    """An open store with its maintenance."""
-
     store: Store
     maintenance: StoreMaintenance
 

@@ -19,8 +19,6 @@ LAST = 2**64 - 1  # the end of a lane's last page
 
 
 class PagePair(NamedTuple):
-    """The two values of a page."""
-
     first: int  # the sequence in its key
     end: int  # the sequence in the key of the next page; all of this page's are below it
     links: bytes | None  # None if it is lost
@@ -66,7 +64,6 @@ class PagePair(NamedTuple):
                 yield Finding(Problem.WRONG_LINK, lane, entry.sequence, text)
 
     def sparse(self) -> bool:
-        """Whether less than half of the body page is in use."""
         return 2 * sum([RECORD.size + entry.size for entry in self.entries()]) < len(self.body)
 
 
@@ -101,7 +98,6 @@ class PageRepair(ABC):
         self._head = self._last = self._count = self._bytes = 0
 
     def run(self) -> None:
-        """Rebuild the links of every page, then what is counted and indexed."""
         before = 0
         waiting: tuple[PagePair, list[Entry]] | None = None
         for pair in self._pairs():

@@ -9,23 +9,21 @@ a standby or a prepared transaction might still read. One that is forgotten make
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.rows import dict_row, tuple_row
-from sqlalchemy.exc import SQLAlchemyError
 
 from quire.errors import InvalidArgument, StoreLocked
 from quire.store import pages
-from quire.store.base import Delivery, LaneState, Store, StoreReader
+from quire.store.base import Delivery, LaneState, Store, StoreReader, in_steps
 from quire.store.maintenance.base import DamagedFile, Finding, Notice, Problem, RepairReport, StoreMaintenance
 from quire.store.maintenance.page_repair import PagePair, PageRepair, live_page, pack_entries
 from quire.store.pages import ENTRY, Entry
-from quire.store.postgresql.database import Database, is_pooled
-from quire.store.postgresql.tables import metadata
+from quire.store.postgresql.database import TABLES, Database, is_pooled
 from quire.units import format_size
 
 Connection = psycopg.Connection[Any]
@@ -42,8 +40,6 @@ _END_OF = "SELECT min(first) FROM pages WHERE lane = %s AND first > %s"
 
 
 class PostgresqlPage(NamedTuple):
-    """A row of ``pages``."""
-
     pair: PagePair
     last: int  # the column ``last``
     live: int  # the column ``live``
@@ -78,24 +74,12 @@ def stored_pages(connection: Connection, lane: int, start: int = 0) -> Iterator[
         # The page behind these ends the last one; its own turn comes with the next read.
         firsts = [first for first, _ in sizes]
         ends = dict(zip(firsts, [*firsts[1:], _LAST], strict=True))
-        for low, high in _groups(sizes[:_STEP]):
-            for first, last, live, entries, body in fetch(connection, _PAGES, (lane, low, high)):
+        for group in in_steps(sizes[:_STEP], [size for _, size in sizes[:_STEP]], GROUP_BYTES):
+            for first, last, live, entries, body in fetch(connection, _PAGES, (lane, group[0][0], group[-1][0])):
                 yield PostgresqlPage(PagePair(first, ends[first], entries, body), last, live)
         if len(sizes) <= _STEP:
             return
         start = firsts[-1]
-
-
-def _groups(sizes: list[Row]) -> Iterator[tuple[int, int]]:
-    """The first and the last key of runs of pages that fit into memory together."""
-    low = high = -1
-    total = 0
-    for first, size in sizes:
-        if low >= 0 and total + size > GROUP_BYTES:
-            yield low, high
-            low, total = -1, 0
-        low, high, total = first if low < 0 else low, first, total + size
-    yield low, high
 
 
 class StoredEntries:
@@ -107,7 +91,6 @@ class StoredEntries:
         self._entries = b""
 
     def find(self, lane: int, sequence: int) -> Entry | None:
-        """A record's entry, or None if it is not there."""
         if lane != self._lane or not self._first <= sequence < self._end:
             self._read(lane, sequence)
         found = pages.entry_of(self._entries, sequence)
@@ -142,8 +125,6 @@ _CLEAR_EXPIRATION = "DELETE FROM expirations WHERE expiration = %s AND lane = %s
 
 
 class PostgresqlLaneRepair(PageRepair):
-    """Repairs one lane."""
-
     def __init__(self, connection: Connection, lane: int, damaged: DamagedFile, done: Counter[str]) -> None:
         super().__init__(lane, damaged, done)
         self._connection = connection
@@ -214,21 +195,6 @@ def stray_expirations(connection: Connection) -> Iterator[tuple[int, int, int]]:
         entry = entries.find(lane, sequence)
         if entry is None or entry.expiration != expiration:
             yield expiration, lane, sequence
-
-
-def clear_expirations(connection: Connection) -> int:
-    """Remove expirations that belong to no record; returns how many."""
-    return sum([connection.execute(_CLEAR_EXPIRATION, stray).rowcount for stray in stray_expirations(connection)])
-
-
-def deliveries_without_lane(connection: Connection) -> Iterator[tuple[int, int]]:
-    """Lane and sequence of delivery states whose lane has neither a state nor records."""
-    yield from all_rows(connection, f"SELECT d.lane, d.sequence {_WITHOUT_LANE} ORDER BY 1, 2")
-
-
-def clear_deliveries_without_lane(connection: Connection) -> int:
-    """Remove those delivery states; returns how many."""
-    return connection.execute(f"DELETE {_WITHOUT_LANE}".encode()).rowcount
 
 
 OLD_SECONDS = 300  # a transaction that is open for longer than this stops VACUUM for too long
@@ -371,7 +337,6 @@ def _drop_slot(name: str) -> str:
 
 
 def about_size(messages: int, tables: int) -> Notice:
-    """Whether the tables have grown beyond what they hold."""
     text = f"its tables take {format_size(tables)} for {format_size(messages)} of messages"
     if tables > SPARE_FACTOR * messages + SPARE_BYTES:
         return Notice(
@@ -399,21 +364,18 @@ _SIZE = """SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_
 class PostgresqlMaintenance(StoreMaintenance):
     """Maintenance through the tables. What only reads has a snapshot of its own, beside that of verify."""
 
-    errors = (psycopg.Error, SQLAlchemyError)
+    errors = (psycopg.Error,)
 
     def __init__(self, store: Store) -> None:
         self._database = Database(store.url)
 
     @contextmanager
     def _transaction(self, *beginning: str) -> Iterator[Connection]:
-        """A transaction that finds the store's tables; it begins with some statements, and may take long."""
-        engine = self._database.engine()
-        with engine.begin() as connection:
+        """A transaction that begins with some statements, and may take long."""
+        with self._database.transaction() as connection:
             for statement in ("SET LOCAL statement_timeout = 0", *beginning):
-                connection.exec_driver_sql(statement)
-            driver = connection.connection.driver_connection
-            assert isinstance(driver, psycopg.Connection)
-            yield driver
+                connection.execute(statement.encode())
+            yield connection
 
     def lanes(self) -> list[int]:
         with self._transaction() as connection:
@@ -438,10 +400,11 @@ class PostgresqlMaintenance(StoreMaintenance):
             for expiration, lane, sequence in stray_expirations(connection):
                 text = f"the index has an expiration at {expiration} of record {sequence}, which is missing"
                 yield Finding(Problem.WRONG_EXPIRATION, lane, sequence, text)
-            for lane, sequence in deliveries_without_lane(connection):
+            for lane, sequence in all_rows(connection, f"SELECT d.lane, d.sequence {_WITHOUT_LANE}"):
                 text = f"the store has a delivery state of record {sequence} of lane {lane}, which is missing"
                 yield Finding(Problem.STRAY_DELIVERY, lane, sequence, text)
-            for number, name in _wrong_owners(connection):
+            has_owner = fetch(connection, _HAS_OWNER)[0][0]  # the table is made with the first lock
+            for number, name in fetch(connection, _WRONG_OWNERS) if has_owner else ():
                 text = f"the table owner has a row {number} of {name!r}; only row 1 says who may write"
                 yield Finding(Problem.WRONG_OWNER, 0, 0, text)
 
@@ -454,7 +417,9 @@ class PostgresqlMaintenance(StoreMaintenance):
             token = fetch(connection, _WHO)
             for lane in numbers:
                 PostgresqlLaneRepair(connection, lane, damaged, done).run()
-            done["cleared"] += clear_expirations(connection) + clear_deliveries_without_lane(connection)
+            strays = stray_expirations(connection)
+            done["cleared"] += sum([connection.execute(_CLEAR_EXPIRATION, stray).rowcount for stray in strays])
+            done["cleared"] += connection.execute(f"DELETE {_WITHOUT_LANE}".encode()).rowcount
             done["owners"] += connection.execute("DELETE FROM owner WHERE id <> 1").rowcount
             damaged.close()
             if fetch(connection, _WHO) != token:
@@ -468,25 +433,21 @@ class PostgresqlMaintenance(StoreMaintenance):
             while start is not None:
                 with self._transaction() as connection:
                     start = _shrink(connection, lane, start)
-        with self._database.engine().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            for table in metadata.sorted_tables:
-                connection.exec_driver_sql(f"VACUUM FULL {self._database.prefix}{table.name}")
+        with closing(self._database.connect()) as connection:
+            for table in TABLES:
+                connection.execute(f"VACUUM FULL {self._database.prefix}{table}".encode())
 
     def backup(self, target: Path) -> None:
-        """Refused: the database server makes backups."""
         raise InvalidArgument("a PostgreSQL store is copied with PostgreSQL's own tools: pg_dump and pg_restore")
 
     def files(self) -> list[Path]:
-        """None: the files belong to the database server."""
         return []
 
     def disk_bytes(self) -> int:
-        """What the tables and their indexes take, as the server counts it."""
         with self._transaction() as connection:
             return int(fetch(connection, _SIZE)[0][0])
 
     def surroundings(self) -> Iterator[Notice]:
-        """What the server should be told about."""
         with self._transaction() as connection:
             yield from examine_server(connection)
 
@@ -508,7 +469,6 @@ def _inspect_page(lane: int, page: PostgresqlPage, before: int) -> Iterator[Find
 
 
 def _unindexed(connection: Connection, lane: int, page: PostgresqlPage) -> Iterator[Finding]:
-    """Records of a page that expire, but are not in the index."""
     expiring = [(entry.expiration, entry.sequence) for entry in page.pair.entries() if entry.expiration > 0]
     if not expiring:
         return
@@ -516,11 +476,6 @@ def _unindexed(connection: Connection, lane: int, page: PostgresqlPage) -> Itera
     for (sequence,) in fetch(connection, _UNINDEXED, (times, sequences, lane)):
         text = f"record {sequence} expires, but its expiration is not in the index"
         yield Finding(Problem.WRONG_EXPIRATION, lane, sequence, text)
-
-
-def _wrong_owners(connection: Connection) -> list[tuple[int, str]]:
-    """Rows of the table ``owner`` that no broker reads; the table is made with the first lock."""
-    return fetch(connection, _WRONG_OWNERS) if fetch(connection, _HAS_OWNER)[0][0] else []
 
 
 def _shrink(connection: Connection, lane: int, start: int) -> int | None:

@@ -52,7 +52,6 @@ def read_message(line: Object) -> Message:
 
 
 def body_part(body: bytes) -> dict[str, str]:
-    """A body as text if it is, else in base64."""
     try:
         return {"encoding": "text", "body": body.decode()}
     except UnicodeDecodeError:
@@ -111,8 +110,6 @@ _BATCH_LINES = 1000
 
 
 class ImportReport(NamedTuple):
-    """What was imported: how many of each."""
-
     destinations: int
     messages: int
     bytes: int
@@ -136,8 +133,6 @@ def import_lines(store: Store, source: Iterable[str | bytes]) -> ImportReport:
 
 
 class _Importer:
-    """Collects lines into batches."""
-
     def __init__(self, store: Store) -> None:
         known = store.destinations()
         self._store = store

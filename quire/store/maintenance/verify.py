@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from quire.errors import StoreCorrupt, UnknownDestination, UnknownMessage
 from quire.message import Message
-from quire.store.base import LaneState, Link, Store, StoredDestination, StoreReader
+from quire.store.base import LaneState, Link, Store, StoredDestination, StoreReader, in_steps
 from quire.store.maintenance.base import Finding, Problem, StoreMaintenance
 
 STEP = 10_000  # how many links are read at once
@@ -64,8 +64,6 @@ _BACKWARD = _Direction(lambda link: link.previous, "previous", Problem.BROKEN_PR
 
 
 class _LaneCheck:
-    """Checks one lane."""
-
     def __init__(self, reader: StoreReader, lane: int, progress: Progress) -> None:
         self._reader = reader
         self._lane = lane
@@ -120,7 +118,7 @@ class _LaneCheck:
             yield self._finding(Problem.WRONG_NEXT_SEQUENCE, 0, text)
 
     def _contents(self, links: list[Link]) -> Iterator[Finding]:
-        for group in groups(links):
+        for group in in_steps(links, [link.size for link in links], GROUP_BYTES):
             for link, message in zip(group, self._load(group), strict=True):
                 if isinstance(message, StoreCorrupt):
                     yield self._finding(Problem.DAMAGED_RECORD, link.sequence, str(message))
@@ -152,20 +150,6 @@ class _LaneCheck:
 
     def _finding(self, problem: Problem, sequence: int, text: str) -> Finding:
         return Finding(problem, self._lane, sequence, text)
-
-
-def groups(links: list[Link]) -> Iterator[list[Link]]:
-    """Divide links into runs whose records together have at most ``GROUP_BYTES``, or that have one record."""
-    group: list[Link] = []
-    size = 0
-    for link in links:
-        if group and size + link.size > GROUP_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(link)
-        size += link.size
-    if group:
-        yield group
 
 
 def find_destination(reader: StoreReader, name: str) -> StoredDestination:

@@ -24,8 +24,7 @@ from psycopg import errors, sql
 
 from quire.clock import Clock
 from quire.errors import StoreCorrupt, StoreError, StoreLocked, StoreUnreachable
-from quire.store.postgresql.database import Database, is_lost
-from quire.store.postgresql.tables import create_owner
+from quire.store.postgresql.database import Database, create_owner, is_lost
 
 _PROC = Path("/proc")
 _ENDED = ("Z", "X")
@@ -121,21 +120,14 @@ class Ownership:
 
     Without the lock it takes an epoch too, with its first commit, if there is no owner. So whatever two stores do,
     their commits never mix.
-
-    Attributes:
-        epoch: ours.
-        commits: the number of the last commit.
-        is_held: whether we have the lock.
-        lease_ends: when the lease ends that was renewed last, on our clock; never without the lock.
-        is_replicated: whether no commit since this was set has ended without its synchronous replicas.
     """
 
     def __init__(self, database: Database, clock: Clock, *, durable: bool) -> None:
-        self.epoch = _NO_EPOCH
-        self.commits = 0
-        self.is_replicated = True
-        self.is_held = False
-        self.lease_ends = inf
+        self.epoch = _NO_EPOCH  # ours
+        self.commits = 0  # the number of the last commit
+        self.is_replicated = True  # whether no commit since this was set has ended without its synchronous replicas
+        self.is_held = False  # whether we have the lock
+        self.lease_ends = inf  # when the lease ends that was renewed last, on our clock; never without the lock
         self._database = database
         self._clock = clock
         self._settings = f"SET synchronous_commit TO {'on' if durable else 'off'}"
@@ -267,14 +259,8 @@ class Ownership:
         """Whether the server made a commit whose connection was lost. From then on it cannot make it any more.
 
         The new epoch waits for a commit that is still under way, and refuses one that arrives later. When it is
-        confirmed, replicas have everything before it too.
-
-        Args:
-            number: that of the commit.
-            patiently: whether to wait for a server that is away.
-
-        Raises:
-            StoreUnreachable: it is not known yet; the next commit asks again.
+        confirmed, replicas have everything before it too. If the server stays away (waited for only if ``patiently``),
+        it is not known yet: the next commit asks again.
         """
         deadline = self._clock.monotonic() + (OUTCOME_SECONDS if patiently else 0.0)
         while True:

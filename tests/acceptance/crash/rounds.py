@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
+from quire.cluster.cluster_map import ShardRow
 from quire.cluster.directory import Directory
-from quire.cluster.view import ShardRow
 from quire.errors import StoreUnreachable
 from quire.store.maintenance.open_store import open_for_reading
 from quire.store.maintenance.verify import verify

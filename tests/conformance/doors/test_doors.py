@@ -5,12 +5,15 @@ from typing import Any
 
 from quire.protocols.openwire.commands import (
     AckType,
+    ActiveMQQueue,
     ConnectionErrorCommand,
+    ConnectionId,
+    ConsumerId,
     ExceptionResponse,
+    LocalTransactionId,
     MessageDispatch,
     TransactionType,
 )
-from quire.protocols.openwire.structures import ActiveMQQueue, ConnectionId, ConsumerId, LocalTransactionId
 from quire.settings import load
 from quire.testing.door_suite import PASSWORD, USER, Delivery, DoorClient, DoorSuite, Refused
 from quire.testing.stepped import Frame, SteppedBroker, SteppedClient

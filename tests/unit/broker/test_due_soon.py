@@ -9,7 +9,8 @@ from quire.broker.schedule import MOST, MOST_BYTES, DueSoon
 from quire.errors import StoreCorrupt
 from quire.message import MESSAGE_OVERHEAD, Message
 from quire.store.base import Expiration, StoredDestination, WriteBatch
-from quire.store.memory import MemoryReader, MemoryStore
+from quire.store.memory import MemoryStore
+from quire.store.pages import PagedReader
 
 LANE = 7
 END = 1 << 40
@@ -167,7 +168,7 @@ def test_a_record_that_is_removed_is_taken_out() -> None:
 @pytest.mark.parametrize("lost", [1, 2])
 def test_a_record_that_the_index_names_and_the_lane_has_not_is_told(lost: int) -> None:
     store = store_of(record(1, 1), record(2, 1), record(3, 1))
-    with patch.object(MemoryReader, "expired", lambda *_: [Expiration(1, LANE, 1), Expiration(1, LANE, 2)]):
+    with patch.object(PagedReader, "expired", lambda *_: [Expiration(1, LANE, 1), Expiration(1, LANE, 2)]):
         store.apply(removal(lost))
         with pytest.raises(StoreCorrupt, match=f"record {lost} of lane 7 is in the index") as told:
             read(store)

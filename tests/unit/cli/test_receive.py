@@ -26,8 +26,7 @@ from quire.client import (
 from quire.client.message import Delivery, Outgoing, wire_message
 from quire.client.sync import ReceivedMessage as SyncReceivedMessage
 from quire.errors import InvalidDestination, UnknownMessage
-from quire.protocols.openwire.commands import MessageDispatch
-from quire.protocols.openwire.structures import MessageId, ProducerId
+from quire.protocols.openwire.commands import MessageDispatch, MessageId, ProducerId
 from tests.unit.cli.conftest import FakeBroker
 
 Run = Callable[..., Result]

@@ -12,9 +12,19 @@ from quire.client.channel import Channel
 from quire.client.connection import Connection
 from quire.client.link import Link
 from quire.errors import BrokerUnreachable, LimitExceeded
-from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispatch, Response
-from quire.protocols.openwire.messages import ActiveMQTextMessage, Message
-from quire.protocols.openwire.structures import ActiveMQQueue, BaseCommand, ConsumerId, MessageId, ProducerId
+from quire.protocols.openwire.commands import (
+    AckType,
+    ActiveMQQueue,
+    ActiveMQTextMessage,
+    BaseCommand,
+    ConsumerId,
+    Message,
+    MessageAck,
+    MessageDispatch,
+    MessageId,
+    ProducerId,
+    Response,
+)
 
 FAILOVER = "failover:(tcp://a:1)?initialReconnectDelay=1&maxReconnectDelay=1"
 

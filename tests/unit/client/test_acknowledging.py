@@ -10,13 +10,15 @@ from quire.client.message import Delivery
 from quire.client.options import RedeliveryPolicy
 from quire.client.session_core import AckMode
 from quire.clock import ManualClock
-from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispatch
-from quire.protocols.openwire.messages import ActiveMQTextMessage
-from quire.protocols.openwire.structures import (
+from quire.protocols.openwire.commands import (
+    AckType,
     ActiveMQQueue,
+    ActiveMQTextMessage,
     ConnectionId,
     ConsumerId,
     LocalTransactionId,
+    MessageAck,
+    MessageDispatch,
     MessageId,
     ProducerId,
 )

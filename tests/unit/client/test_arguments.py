@@ -25,9 +25,8 @@ from quire.client import (
     sync,
 )
 from quire.errors import IllegalState, InvalidArgument, InvalidDestination, LimitExceeded, QuireError
-from quire.protocols.openwire.commands import ConsumerInfo, ProducerInfo
-from quire.protocols.openwire.messages import Message as WireMessage
-from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic
+from quire.protocols.openwire.commands import ActiveMQQueue, ActiveMQTopic, ConsumerInfo, ProducerInfo
+from quire.protocols.openwire.commands import Message as WireMessage
 from tests.unit.client.scripted_broker import ScriptedBroker, settled
 
 ANY: Any = "no argument of that type"

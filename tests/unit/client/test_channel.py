@@ -14,16 +14,19 @@ from quire.client.options import read_url
 from quire.clock import SystemClock
 from quire.errors import BrokerUnreachable, QuireError, TransactionRolledBack
 from quire.protocols.openwire.commands import (
+    ActiveMQMessage,
+    BaseCommand,
     ConnectionErrorCommand,
+    ConnectionId,
     ConnectionInfo,
     ExceptionResponse,
     KeepAliveInfo,
     Response,
+    SessionId,
     SessionInfo,
+    Throwable,
     TransactionInfo,
 )
-from quire.protocols.openwire.messages import ActiveMQMessage
-from quire.protocols.openwire.structures import BaseCommand, ConnectionId, SessionId, Throwable
 from tests.unit.client.scripted_broker import ScriptedBroker
 
 

@@ -20,9 +20,15 @@ from quire.errors import (
     ProducerHeld,
     TransactionRolledBack,
 )
-from quire.protocols.openwire.commands import MessageDispatch
-from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQMessage, deflate
-from quire.protocols.openwire.structures import MessageId, ProducerId, Throwable
+from quire.protocols.openwire.commands import (
+    ActiveMQBytesMessage,
+    ActiveMQMessage,
+    MessageDispatch,
+    MessageId,
+    ProducerId,
+    Throwable,
+    deflate,
+)
 
 BODIES = ["text", "", b"bytes", b"", {"a": [1, {"b": None}]}, {}, [1, "x", 2.5], [], None, JavaObject(b"\xac\xed"),
           Blob("http://x/y", "text/plain", True)]  # fmt: skip

@@ -9,8 +9,7 @@ import pytest
 from quire.client import AckMode, Queue, ReceivedMessage, RedeliveryPolicy
 from quire.clock import ManualClock
 from quire.errors import TransactionRolledBack
-from quire.protocols.openwire.commands import Response, TransactionInfo
-from quire.protocols.openwire.structures import BaseCommand
+from quire.protocols.openwire.commands import BaseCommand, Response, TransactionInfo
 from tests.unit.client.scripted_broker import FAILOVER, ScriptedBroker, settled
 
 

@@ -4,26 +4,24 @@ from typing import Any
 
 from quire.client.channel import ReplayState
 from quire.protocols.openwire.commands import (
-    ConnectionInfo,
-    ConsumerInfo,
-    DestinationInfo,
-    DestinationOperation,
-    MessageAck,
-    ProducerInfo,
-    RemoveInfo,
-    SessionInfo,
-    TransactionInfo,
-    TransactionType,
-)
-from quire.protocols.openwire.messages import ActiveMQBytesMessage
-from quire.protocols.openwire.structures import (
+    ActiveMQBytesMessage,
     ActiveMQQueue,
     ActiveMQTempQueue,
     ConnectionId,
+    ConnectionInfo,
     ConsumerId,
+    ConsumerInfo,
+    DestinationInfo,
+    DestinationOperation,
     LocalTransactionId,
+    MessageAck,
     ProducerId,
+    ProducerInfo,
+    RemoveInfo,
     SessionId,
+    SessionInfo,
+    TransactionInfo,
+    TransactionType,
 )
 
 CONNECTION = ConnectionId("ID:c")

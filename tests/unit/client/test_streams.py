@@ -16,10 +16,18 @@ from quire.client.options import ConnectionOptions, RedeliveryPolicies, Redelive
 from quire.client.session_core import SessionCore
 from quire.clock import SystemClock
 from quire.errors import InvalidArgument, InvalidDestination, InvalidSelector, QuireError
-from quire.protocols.openwire.commands import ConsumerInfo, MessageDispatch
-from quire.protocols.openwire.messages import OFFSET, PARTITION, ActiveMQTextMessage
+from quire.protocols.openwire.commands import (
+    OFFSET,
+    PARTITION,
+    ActiveMQQueue,
+    ActiveMQTextMessage,
+    ActiveMQTopic,
+    ConnectionId,
+    ConsumerInfo,
+    MessageDispatch,
+    SessionId,
+)
 from quire.protocols.openwire.primitives import Tag, Typed, write_map
-from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, ConnectionId, SessionId
 
 ORDERS = Stream("orders")
 

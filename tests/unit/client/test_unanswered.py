@@ -9,9 +9,7 @@ from quire.client import channel as channel_module
 from quire.client.channel import Unanswered
 from quire.clock import ManualClock
 from quire.errors import BrokerUnreachable
-from quire.protocols.openwire.commands import Response, SessionInfo
-from quire.protocols.openwire.messages import ActiveMQMessage
-from quire.protocols.openwire.structures import ActiveMQQueue
+from quire.protocols.openwire.commands import ActiveMQMessage, ActiveMQQueue, Response, SessionInfo
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,7 @@ import pytest
 
 from quire.client.consumer import WaitingMessages
 from quire.client.message import Delivery
-from quire.protocols.openwire.commands import MessageDispatch
-from quire.protocols.openwire.messages import ActiveMQMessage
+from quire.protocols.openwire.commands import ActiveMQMessage, MessageDispatch
 
 
 class Timer:

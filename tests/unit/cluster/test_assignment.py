@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.cluster.assignment import assign
+from quire.cluster.plan import assign
 
 NAMES = st.sampled_from(["athens", "berlin", "cairo", "delhi", "essen"])
 BROKERS = st.sets(NAMES, min_size=1)

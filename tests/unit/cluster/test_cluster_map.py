@@ -5,8 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.cluster.cluster_map import FRONT, ClusterMap, LivingBroker, Peer, Pin, shard_of_key
-from quire.cluster.placement import Placement
+from quire.cluster.cluster_map import FRONT, ClusterMap, LivingBroker, Peer, Pin, Placement, shard_of_key
 from quire.destination import queue, topic
 from quire.settings import Settings
 

@@ -6,10 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.cluster.link import MAX_VIRTUAL, SILENCE, Link
-from quire.cluster.link_frames import HEAD, MAX_EARLY_PAYLOAD, Kind, LinkDecoder, Opening, encode, encode_credit
-from quire.cluster.link_handshake import EntryHandshake, OwnerHandshake
-from quire.cluster.virtual_connection import FULL, WINDOW, VirtualConnection
+from quire.cluster.link import (
+    FULL,
+    HEAD,
+    MAX_EARLY_PAYLOAD,
+    MAX_VIRTUAL,
+    SILENCE,
+    WINDOW,
+    EntryHandshake,
+    Kind,
+    Link,
+    LinkDecoder,
+    Opening,
+    OwnerHandshake,
+    VirtualConnection,
+    encode,
+    encode_credit,
+)
 from quire.errors import AccessRefused, LimitExceeded, ProtocolViolation, QuireError, ShardMoved
 
 SECRET = b"secret"
@@ -63,7 +76,7 @@ class End:
         """Bytes have come."""
         self.data += data
 
-    def drained(self) -> None:
+    def room_again(self) -> None:
         """More is welcome."""
         self.times_drained += 1
 

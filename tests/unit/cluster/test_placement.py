@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.broker.dead_letter import dead_letter_destination
-from quire.cluster.placement import SPREAD, Placement
+from quire.cluster.cluster_map import SPREAD, Placement
 from quire.destination import Destination, queue, stream, topic
 from quire.settings import Composite, Forward, Policies, Settings
 from quire.settings.policy import read_policies

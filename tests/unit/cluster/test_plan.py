@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quire.cluster.cluster_map import BrokerRow, ShardRow, View
 from quire.cluster.plan import ShardState, plan
-from quire.cluster.view import BrokerRow, ShardRow, View
 
 SHARDS = 6
 NAMES = ["athens", "berlin", "cairo", "delhi"]

@@ -6,8 +6,8 @@ import zlib
 import pytest
 
 from quire.errors import InvalidArgument, LimitExceeded, ProtocolViolation
-from quire.protocols.openwire import modified_utf8
-from quire.protocols.openwire.messages import (
+from quire.protocols.openwire import primitives as primitives_module
+from quire.protocols.openwire.commands import (
     ActiveMQBytesMessage,
     ActiveMQMapMessage,
     ActiveMQObjectMessage,
@@ -35,15 +35,15 @@ TEXTS = [
 
 @pytest.mark.parametrize(("text", "octets"), TEXTS)
 def test_text_is_as_java_writes_it(text: str, octets: str) -> None:
-    assert modified_utf8.encode(text).hex() == octets
-    assert modified_utf8.decode(bytes.fromhex(octets)) == text
+    assert primitives_module.encode(text).hex() == octets
+    assert primitives_module.decode(bytes.fromhex(octets)) == text
 
 
 @pytest.mark.parametrize(
     ("octets", "text"), [("eda0bd", "\ufffd"), ("61edb88062", "a\ufffdb"), ("f09f9880", "\U0001f600"), ("00", "\0")]
 )
 def test_text_that_java_does_not_write_is_taken(octets: str, text: str) -> None:
-    assert modified_utf8.decode(bytes.fromhex(octets)) == text
+    assert primitives_module.decode(bytes.fromhex(octets)) == text
 
 
 @pytest.mark.parametrize(
@@ -54,23 +54,23 @@ def test_text_that_java_does_not_write_is_taken(octets: str, text: str) -> None:
     ],
 )  # fmt: skip
 def test_half_of_a_pair_is_kept_beside_a_readable_text(octets: str, text: str, halves: str) -> None:
-    assert modified_utf8.decode(bytes.fromhex(octets), keeps_halves=True) == text
-    assert modified_utf8.encode(text).hex() == octets
-    assert modified_utf8.halves(text) == halves
+    assert primitives_module.decode(bytes.fromhex(octets), keeps_halves=True) == text
+    assert primitives_module.encode(text).hex() == octets
+    assert primitives_module.halves(text) == halves
     if halves:
-        assert modified_utf8.with_halves(modified_utf8.readable(text), halves) == text
+        assert primitives_module.with_halves(primitives_module.readable(text), halves) == text
 
 
 @pytest.mark.parametrize("units", ["", "d83d", "d83dd83dd83d", "xxxxd83d", "d83d-001", "d83dd8"])
 def test_halves_of_another_text_are_ignored(units: str) -> None:
     changed = "\ufffd and \ufffd" if units != "d83dd8" else "\ufffd"
-    assert modified_utf8.with_halves(changed, units) == changed
+    assert primitives_module.with_halves(changed, units) == changed
 
 
 @pytest.mark.parametrize("octets", ["ff", "c3", "c1bf", "e282", "80"])
 def test_what_is_no_text_is_refused(octets: str) -> None:
     with pytest.raises(ProtocolViolation, match="not in modified UTF-8"):
-        modified_utf8.decode(bytes.fromhex(octets))
+        primitives_module.decode(bytes.fromhex(octets))
 
 
 @pytest.mark.parametrize(("text", "octets"), TEXTS)

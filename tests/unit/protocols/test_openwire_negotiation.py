@@ -7,13 +7,19 @@ from quire.protocols.openwire.commands import WireFormatInfo
 from quire.protocols.openwire.negotiation import FIRST, WireFormat, format_of, info_of, properties_of
 from quire.protocols.openwire.primitives import Tag, Typed, write_map
 
-ALL = WireFormat(12, True, 1024, False, True, 5000, True, 20_000, 3_000)
-NOTHING = WireFormat(1, False, 0, True, False, 5000, False, 0, 0)
+ALL = WireFormat(12, True, 5000, True, 20_000, 3_000)
+NOTHING = WireFormat(1, False, 5000, False, 0, 0)
 
 
 @pytest.mark.parametrize("format", [ALL, NOTHING, FIRST])
 def test_an_info_says_a_format(format: WireFormat) -> None:
     assert format_of(info_of(format)) == format
+
+
+def test_an_info_offers_neither_the_cache_nor_the_tight_encoding_nor_frames_without_sizes() -> None:
+    properties = properties_of(info_of(FIRST))
+    offered = ("CacheEnabled", "TightEncodingEnabled", "SizePrefixDisabled")
+    assert [properties[name] for name in offered] == [False, False, False]
 
 
 def test_an_info_names_the_software() -> None:
@@ -25,22 +31,16 @@ def test_an_info_names_the_software() -> None:
 
 
 def test_what_is_absent_or_of_another_type_is_off() -> None:
-    for octets in (None, write_map({}), write_map({"CacheEnabled": 1, "MaxFrameSize": "x", "CacheSize": True})):
+    for octets in (None, write_map({}), write_map({"StackTraceEnabled": 1, "MaxFrameSize": "x"})):
         format = format_of(WireFormatInfo(version=9, marshalled_properties=octets))
-        assert format == WireFormat(9, False, 0, True, False, 0, False, 0, 0)
-
-
-@pytest.mark.parametrize(("size", "expected"), [(0, 16383), (-1, 16383), (1024, 1024), (2**31 - 1, 16383)])
-def test_a_cache_without_a_size_has_the_largest(size: int, expected: int) -> None:
-    properties = write_map({"CacheEnabled": True, "CacheSize": size})
-    assert format_of(WireFormatInfo(version=12, marshalled_properties=properties)).cache_size == expected
+        assert format == WireFormat(9, False, 0, False, 0, 0)
 
 
 def test_agreed_is_what_both_can_do() -> None:
     assert WireFormat.agreed(ALL, ALL) == ALL
     assert WireFormat.agreed(ALL, NOTHING) == WireFormat.agreed(NOTHING, ALL) == NOTHING
-    peer = WireFormat(10, True, 100, True, False, 4000, True, 30_000, 2_000)
-    assert WireFormat.agreed(ALL, peer) == WireFormat(10, True, 100, True, False, 4000, True, 20_000, 2_000)
+    peer = WireFormat(10, False, 4000, True, 30_000, 2_000)
+    assert WireFormat.agreed(ALL, peer) == WireFormat(10, False, 4000, True, 20_000, 2_000)
 
 
 @pytest.mark.parametrize(("peer", "agreed"), [(0, 5000), (-1, 5000), (4999, 4999), (2**63 - 1, 5000)])

@@ -10,8 +10,7 @@ from quire.store.base import Delivery
 from quire.store.lmdb import LmdbTransaction
 from quire.store.maintenance.embedded import page_pairs
 from quire.store.maintenance.page_repair import PagePair, pack_entries
-from quire.store.paged_store import LANE, STATE, Tables, Transaction, pack_delivery, read_state
-from quire.store.pages import KEY
+from quire.store.pages import KEY, LANE, STATE, Tables, Transaction, pack_delivery, read_state
 from quire.store.postgresql.database import Database
 from quire.store.sqlite import SqliteStore, SqliteTransaction, connect
 from quire.store.urls import store_path
@@ -77,13 +76,13 @@ class PostgresqlTampering:
     """Damages a PostgreSQL store."""
 
     def __init__(self, url: str) -> None:
-        self._engine = Database(url).engine()
+        self._database = Database(url)
 
     def execute(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Execute a statement in a transaction; returns its rows."""
-        with self._engine.begin() as connection:
-            result = connection.exec_driver_sql(statement, values)
-            return [tuple(row) for row in result] if result.returns_rows else []
+        with self._database.transaction() as connection:
+            result = connection.execute(statement.encode(), values)
+            return result.fetchall() if result.description else []
 
     def page_of(self, sequence: int) -> PagePair:
         """The page that a sequence belongs to."""

@@ -10,8 +10,7 @@ import pytest
 from quire.errors import StoreCorrupt, StoreError, StoreFull
 from quire.store.base import Delivery, StoredDestination, StoreReader, WriteBatch
 from quire.store.lmdb import LmdbStore, LmdbTransaction
-from quire.store.paged_store import LANE
-from quire.store.pages import KEY
+from quire.store.pages import KEY, LANE
 from quire.testing.store_model import make_message
 from quire.testing.store_suite import PLENTY, append, fill, remove
 

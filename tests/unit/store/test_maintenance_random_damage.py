@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quire.store.maintenance.open_store import open_for_writing, repair
-from quire.store.paged_store import LANE
-from quire.store.pages import KEY
+from quire.store.pages import KEY, LANE
 from tests.unit.store.maintained import LEFT, fill, findings, sequences
 from tests.unit.store.tampering import PagedTampering, page_of
 

@@ -9,8 +9,7 @@ from quire.store.maintenance.base import Problem, RepairReport
 from quire.store.maintenance.open_store import open_for_reading, open_for_writing
 from quire.store.maintenance.verify import verify
 from quire.store.memory import MemoryStore
-from quire.store.paged_store import EXPIRATION, LANE
-from quire.store.pages import ENTRY, KEY, RECORD
+from quire.store.pages import ENTRY, EXPIRATION, KEY, LANE, RECORD
 from tests.postgresql_server import PostgresqlServer
 from tests.unit.store.maintained import LEFT, fill, findings, lines, mend, message, problems, sequences
 from tests.unit.store.tampering import PagedTampering, page_of, tampering_for

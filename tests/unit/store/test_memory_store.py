@@ -1,7 +1,8 @@
-"""What the memory store does beyond the conformance suite: sharing contents, and not growing with what is gone."""
+"""What the memory store does beyond the conformance suite: failing whole, and not growing with what is gone."""
 
 import pytest
 
+from quire.errors import StoreError
 from quire.store.base import StoredDestination, WriteBatch
 from quire.store.memory import MemoryStore
 from quire.testing.store_model import make_message
@@ -15,12 +16,17 @@ def store() -> MemoryStore:
     return store
 
 
-def test_messages_are_fresh_and_contents_shared(store: MemoryStore) -> None:
-    sent = make_message(1)
-    append(store, 1, sent)
-    first, second = store.page(1, 1, PLENTY, 1).messages[0], store.load(1, [1])[0]
-    assert len({id(sent), id(first), id(second)}) == 3
-    assert sent.content is first.content is second.content
+def test_a_batch_that_fails_leaves_nothing(store: MemoryStore) -> None:
+    append(store, 1, make_message(1), make_message(2))
+    batch = WriteBatch()
+    batch.lane(1).appends = [make_message(3, expiration=5)]
+    batch.lane(1).removals = [1]
+    batch.lane(2).appends = [make_message(1)]
+    batch.marks = {"kept": b"", "": b""}
+    with pytest.raises(StoreError, match="a mark's key"):
+        store.apply(batch)
+    assert (sequences(store.page(1, 1, PLENTY, 9)), sequences(store.page(2, 1, PLENTY, 9))) == ([1, 2], [])
+    assert (store.expired(9, 9), store.marks(""), store.lane_state(1).next_sequence) == ([], [], 3)
 
 
 def test_reading_starts_anywhere_after_many_removals(store: MemoryStore) -> None:

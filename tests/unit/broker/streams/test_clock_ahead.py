@@ -3,7 +3,8 @@
 import pytest
 
 from quire.broker.streams.partition import MOST_SET_BACK, Start
-from quire.store.positions import offset_at, timestamp_of
+from quire.message import timestamp_of
+from quire.store.positions import offset_at
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.streams.retention_rig import left, made, send, settle, stream_of
 

@@ -7,9 +7,10 @@ import pytest
 from quire.broker.streams.partition import Partition, Start
 from quire.broker.streams.stream import ORDERED_FROM, PAUSE
 from quire.clock import ManualClock
+from quire.message import timestamp_of
 from quire.store.base import WriteBatch
 from quire.store.lmdb import LmdbStore
-from quire.store.positions import offset_at, timestamp_of
+from quire.store.positions import offset_at
 from quire.testing.faults import tear
 from quire.testing.stepped import SteppedBroker
 from tests.unit.broker.harness import settings

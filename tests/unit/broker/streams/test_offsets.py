@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from quire.broker.streams.partition import Start, StartKind
 from quire.errors import InvalidArgument
-from quire.message import Message
+from quire.message import Message, timestamp_of
 from quire.store.base import Page, Store, WriteBatch
 from quire.store.lmdb import LmdbStore
 from quire.store.memory import MemoryStore
-from quire.store.positions import Extent, extent, offset_at, timestamp_of
+from quire.store.positions import Extent, extent, offset_at
 from quire.testing.faults import tear
 
 LANE = 3

@@ -7,9 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from quire.cluster.cluster_map import ClusterMap, Peer
-from quire.cluster.placement import Placement
-from quire.cluster.view import PinRow
+from quire.cluster.cluster_map import ClusterMap, Peer, PinRow, Placement
 from quire.destination import queue
 from quire.errors import ShardUnavailable
 from quire.http.app import Application

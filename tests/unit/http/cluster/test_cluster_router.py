@@ -6,8 +6,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from quire.cluster.cluster_map import ClusterMap, Peer, Pin
-from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
+from quire.cluster.cluster_map import BrokerRow, ClusterMap, Peer, Pin, PinRow, ShardRow, View
 from quire.destination import queue
 from quire.http.app import ENDPOINTS
 from quire.http.cluster_router import HEADER, VALID, signed

@@ -3,7 +3,7 @@
 from typing import Any
 
 from quire.destination import Destination, DestinationKind
-from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic
+from quire.protocols.openwire.commands import ActiveMQQueue, ActiveMQTopic
 from quire.server.openwire.openwire_door import OpenWireDoors
 from quire.testing.stepped_cluster import SteppedCluster, SteppedShard
 from tests.unit.broker.harness import settings as changed_settings

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from quire.cluster.cluster_map import FRONT, ClusterMap, Peer
+from quire.cluster.cluster_map import FRONT, ClusterMap, Peer, Placement
 from quire.cluster.link import Link
-from quire.cluster.placement import Placement
 from quire.server.cluster.cluster_session import makes_cluster_session
 from quire.server.cluster.link_server import VirtualClients
 from quire.server.cluster.links import Links

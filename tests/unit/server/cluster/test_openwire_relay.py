@@ -7,21 +7,19 @@ from quire.destination import Destination, DestinationKind
 from quire.errors import SlowConsumer
 from quire.protocols.openwire.commands import (
     AckType,
+    ActiveMQQueue,
+    ActiveMQTempQueue,
+    ActiveMQTopic,
     BrokerInfo,
     ConnectionControl,
+    ConnectionId,
     ConsumerControl,
+    ConsumerId,
     DestinationInfo,
     MessageDispatch,
     ProducerAck,
     RemoveInfo,
     Response,
-)
-from quire.protocols.openwire.structures import (
-    ActiveMQQueue,
-    ActiveMQTempQueue,
-    ActiveMQTopic,
-    ConnectionId,
-    ConsumerId,
 )
 from tests.unit.server.cluster.openwire_cluster import OpenWireCluster
 from tests.unit.server.openwire.rig import OpenWireClient

@@ -5,11 +5,14 @@ import pytest
 from quire.broker.transactions.decisions import FORMAT
 from quire.protocols.openwire.commands import (
     AckType,
+    ActiveMQQueue,
+    ConnectionId,
     MessageDispatch,
+    TransactionId,
     TransactionInfo,
     TransactionType,
+    XATransactionId,
 )
-from quire.protocols.openwire.structures import ActiveMQQueue, ConnectionId, TransactionId, XATransactionId
 from tests.unit.server.cluster.openwire_cluster import OpenWireCluster
 from tests.unit.server.openwire.rig import OpenWireClient
 

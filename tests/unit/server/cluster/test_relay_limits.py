@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.cluster.virtual_connection import FULL, WINDOW
+from quire.cluster.link import FULL, WINDOW
 from quire.testing.stepped import SteppedClient
 from quire.testing.stepped_cluster import SteppedCluster
 from tests.unit.broker.harness import settings

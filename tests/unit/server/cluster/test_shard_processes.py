@@ -3,8 +3,7 @@
 import pytest
 
 from quire.clock import ManualClock
-from quire.cluster.cluster_map import FRONT, Pin
-from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
+from quire.cluster.cluster_map import FRONT, BrokerRow, Pin, PinRow, ShardRow, View
 from quire.server.cluster.broker_process import FIRST_PAUSE, LONGEST_PAUSE, ShardProcesses
 from quire.server.cluster.shard_process import Child, Map, Running, Waiting
 

@@ -9,7 +9,7 @@ import pytest
 
 from quire.broker.transactions.decisions import Decisions, Participant, SpanningId
 from quire.broker.transactions.xa import XaState
-from quire.cluster.link_frames import Opening
+from quire.cluster.link import Opening
 from quire.errors import QuireError, StoreFull
 from quire.server.cluster.cluster_transactions import SpanningCommit
 from quire.server.cluster.shard_transactions import LineEnd
@@ -81,7 +81,7 @@ class Ends:
     def data_came(self, data: bytes) -> None:
         """Bytes have come."""
 
-    def drained(self) -> None:
+    def room_again(self) -> None:
         """More is welcome."""
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quire.cluster.virtual_connection import FULL
+from quire.cluster.link import FULL
 from quire.server.connection import ClientTransport
 from quire.testing.stepped import Frame, SteppedClient
 from quire.testing.stepped_cluster import SteppedCluster

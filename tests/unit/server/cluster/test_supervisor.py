@@ -7,9 +7,8 @@ from typing import Any, TypeVar
 import pytest
 
 from quire.clock import ManualClock
-from quire.cluster.cluster_map import FRONT
+from quire.cluster.cluster_map import FRONT, BrokerRow, PinRow, ShardRow, View
 from quire.cluster.directory import LEASE
-from quire.cluster.view import BrokerRow, PinRow, ShardRow, View
 from quire.errors import InvalidSettings, StoreUnreachable
 from quire.server.cluster import broker_process as broker_process_module
 from quire.server.cluster.broker_process import (

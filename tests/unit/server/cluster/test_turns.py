@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from quire.cluster.virtual_connection import WINDOW
+from quire.cluster.link import WINDOW
 from quire.server.cluster.verb_door import JOINED, VirtualClient
 from quire.testing.stepped_cluster import SteppedCluster
 

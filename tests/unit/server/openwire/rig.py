@@ -6,45 +6,46 @@ from typing import Any, TypeVar
 from quire.protocols.openwire.codec import Decoder, Encoder
 from quire.protocols.openwire.commands import (
     AckType,
-    ConnectionErrorCommand,
-    ConnectionInfo,
-    ConsumerInfo,
-    DestinationInfo,
-    ExceptionResponse,
-    MessageAck,
-    MessageDispatch,
-    MessagePull,
-    ProducerInfo,
-    RemoveInfo,
-    Response,
-    SessionInfo,
-    TransactionInfo,
-    TransactionType,
-    WireFormatInfo,
-)
-from quire.protocols.openwire.messages import ActiveMQTextMessage, Message, read_text, write_text
-from quire.protocols.openwire.negotiation import WireFormat, format_of, info_of
-from quire.protocols.openwire.primitives import Typed, write_map
-from quire.protocols.openwire.structures import (
     ActiveMQDestination,
     ActiveMQQueue,
     ActiveMQTempQueue,
+    ActiveMQTextMessage,
     ActiveMQTopic,
+    ConnectionErrorCommand,
     ConnectionId,
+    ConnectionInfo,
     ConsumerId,
+    ConsumerInfo,
+    DestinationInfo,
+    ExceptionResponse,
     LocalTransactionId,
+    Message,
+    MessageAck,
+    MessageDispatch,
     MessageId,
+    MessagePull,
     ProducerId,
+    ProducerInfo,
+    RemoveInfo,
+    Response,
     SessionId,
+    SessionInfo,
     Structure,
     TransactionId,
+    TransactionInfo,
+    TransactionType,
+    WireFormatInfo,
+    read_text,
+    write_text,
 )
+from quire.protocols.openwire.negotiation import WireFormat, format_of, info_of
+from quire.protocols.openwire.primitives import Typed, write_map
 from quire.server.openwire.openwire_door import OpenWireDoor, OpenWireDoors
 from quire.settings import Settings
 from quire.testing.stepped import RecordingConnection, SteppedBroker
 from tests.unit.broker.harness import settings as changed_settings
 
-JAVA = WireFormat(tight=True, cache_size=1024, stack_traces=True)
+JAVA = WireFormat(stack_traces=True)
 """What a Java client offers."""
 
 Q = ActiveMQQueue("q")

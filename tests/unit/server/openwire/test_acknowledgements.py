@@ -4,14 +4,18 @@ from typing import Any
 
 import pytest
 
-from quire.protocols.openwire.commands import AckType, MessageAck, MessageDispatch, Response, TransactionType
-from quire.protocols.openwire.structures import (
+from quire.protocols.openwire.commands import (
+    AckType,
     ActiveMQQueue,
     ActiveMQTopic,
     ConsumerId,
+    MessageAck,
+    MessageDispatch,
     MessageId,
     ProducerId,
+    Response,
     Throwable,
+    TransactionType,
 )
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, id_of, sequence_of

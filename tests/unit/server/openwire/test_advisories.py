@@ -7,6 +7,11 @@ import pytest
 from quire.destination import queue
 from quire.message import Message
 from quire.protocols.openwire.commands import (
+    ActiveMQMessage,
+    ActiveMQQueue,
+    ActiveMQTextMessage,
+    ActiveMQTopic,
+    ConnectionId,
     ConnectionInfo,
     ConsumerInfo,
     DestinationInfo,
@@ -14,10 +19,9 @@ from quire.protocols.openwire.commands import (
     MessageDispatch,
     ProducerInfo,
     RemoveInfo,
+    Structure,
 )
-from quire.protocols.openwire.messages import ActiveMQMessage, ActiveMQTextMessage
 from quire.protocols.openwire.primitives import Tag, Typed, read_map
-from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, ConnectionId, Structure
 from tests.unit.broker.harness import settings
 from tests.unit.broker.subscribing import subscribe
 from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, T

@@ -8,39 +8,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quire.protocols.openwire.commands import (
-    ConnectionControl,
-    ConsumerControl,
-    ConsumerInfo,
-    DestinationInfo,
-    MessageAck,
-    MessageDispatch,
-    MessagePull,
-    ProducerInfo,
-    RemoveInfo,
-    RemoveSubscriptionInfo,
-    SessionInfo,
-    TransactionInfo,
-)
-from quire.protocols.openwire.messages import ActiveMQBytesMessage, ActiveMQTextMessage
-from quire.protocols.openwire.negotiation import WireFormat
-from quire.protocols.openwire.structures import (
+    ActiveMQBytesMessage,
     ActiveMQDestination,
     ActiveMQQueue,
     ActiveMQTempQueue,
     ActiveMQTempTopic,
+    ActiveMQTextMessage,
     ActiveMQTopic,
+    ConnectionControl,
     ConnectionId,
+    ConsumerControl,
     ConsumerId,
+    ConsumerInfo,
+    DestinationInfo,
     LocalTransactionId,
+    MessageAck,
+    MessageDispatch,
     MessageId,
+    MessagePull,
     ProducerId,
+    ProducerInfo,
+    RemoveInfo,
+    RemoveSubscriptionInfo,
     SessionId,
+    SessionInfo,
     Structure,
     TransactionId,
+    TransactionInfo,
     WireField,
     XATransactionId,
     wire_fields,
 )
+from quire.protocols.openwire.negotiation import WireFormat
 from quire.server.openwire.dispatch_frames import number_of
 from tests.fuzz.openwire_decoder import commands, value_of
 from tests.unit.server.openwire.rig import Q, Rig

@@ -6,19 +6,22 @@ from quire.errors import BrokerStopping
 from quire.protocols.openwire.commands import (
     BrokerInfo,
     ConnectionErrorCommand,
+    ConnectionId,
     ConnectionInfo,
+    ConsumerId,
     ConsumerInfo,
     ControlCommand,
     ExceptionResponse,
     FlushCommand,
     MessageDispatch,
+    ProducerId,
     ProducerInfo,
     RemoveInfo,
     Response,
+    SessionId,
     SessionInfo,
     ShutdownInfo,
 )
-from quire.protocols.openwire.structures import ConnectionId, ConsumerId, ProducerId, SessionId
 from quire.server.openwire.openwire_door import GOODBYE_DELAY
 from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, T, thrown
 

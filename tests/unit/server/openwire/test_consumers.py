@@ -7,20 +7,18 @@ import pytest
 from quire.errors import SlowConsumer
 from quire.protocols.openwire.commands import (
     AckType,
+    ActiveMQQueue,
+    ActiveMQTopic,
     ConnectionErrorCommand,
+    ConnectionId,
     ConsumerControl,
+    ConsumerId,
     MessageDispatch,
     RemoveInfo,
     Response,
     TransactionType,
 )
 from quire.protocols.openwire.negotiation import WireFormat
-from quire.protocols.openwire.structures import (
-    ActiveMQQueue,
-    ActiveMQTopic,
-    ConnectionId,
-    ConsumerId,
-)
 from tests.unit.server.openwire.rig import Q, Rig, T, counters, sequence_of, texts, with_messages
 
 # Credit.

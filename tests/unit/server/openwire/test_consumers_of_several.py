@@ -2,10 +2,13 @@
 
 import pytest
 
-from quire.protocols.openwire.commands import AckType, ConsumerControl, MessageDispatch, Response
-from quire.protocols.openwire.structures import (
+from quire.protocols.openwire.commands import (
+    AckType,
     ActiveMQQueue,
     ActiveMQTopic,
+    ConsumerControl,
+    MessageDispatch,
+    Response,
 )
 from tests.unit.server.openwire.rig import Rig, T, pull, sequence_of, texts
 

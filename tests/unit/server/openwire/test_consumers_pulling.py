@@ -1,9 +1,6 @@
 """Consumers without a prefetch, which ask for each message."""
 
-from quire.protocols.openwire.commands import MessageDispatch
-from quire.protocols.openwire.structures import (
-    ConsumerId,
-)
+from quire.protocols.openwire.commands import ConsumerId, MessageDispatch
 from tests.unit.server.openwire.rig import Q, Rig, T, pull, with_messages
 
 

@@ -3,8 +3,14 @@
 from collections.abc import Iterator
 
 from quire.management.messages import STEP
-from quire.protocols.openwire.commands import DestinationInfo, DestinationOperation, ExceptionResponse, Response
-from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue
+from quire.protocols.openwire.commands import (
+    ActiveMQDestination,
+    ActiveMQQueue,
+    DestinationInfo,
+    DestinationOperation,
+    ExceptionResponse,
+    Response,
+)
 from tests.unit.broker.harness import settings
 from tests.unit.broker.test_ledger import events, told
 from tests.unit.server.openwire.rig import OpenWireClient, Q, Rig, T, thrown

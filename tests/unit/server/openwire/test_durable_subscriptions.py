@@ -2,8 +2,16 @@
 
 import pytest
 
-from quire.protocols.openwire.commands import ConsumerControl, MessageDispatch, RemoveSubscriptionInfo, Response
-from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue, ActiveMQTopic, ConnectionId
+from quire.protocols.openwire.commands import (
+    ActiveMQDestination,
+    ActiveMQQueue,
+    ActiveMQTopic,
+    ConnectionId,
+    ConsumerControl,
+    MessageDispatch,
+    RemoveSubscriptionInfo,
+    Response,
+)
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, T, texts
 
 

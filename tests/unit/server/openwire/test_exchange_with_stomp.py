@@ -6,18 +6,21 @@ import pytest
 from msgspec import json
 
 from quire.management.queues import Management
-from quire.protocols.openwire.commands import MessageDispatch
-from quire.protocols.openwire.messages import (
+from quire.protocols.openwire.commands import (
     ActiveMQBytesMessage,
+    ActiveMQDestination,
     ActiveMQMapMessage,
     ActiveMQMessage,
+    ActiveMQQueue,
+    ActiveMQTempQueue,
     ActiveMQTextMessage,
+    ActiveMQTopic,
     Message,
+    MessageDispatch,
     read_text,
     write_text,
 )
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import ActiveMQDestination, ActiveMQQueue, ActiveMQTempQueue, ActiveMQTopic
 from quire.testing.stepped import Frame, SteppedClient
 from tests.unit.broker.harness import consumer
 from tests.unit.broker.subscribing import subscribe

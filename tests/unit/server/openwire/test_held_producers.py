@@ -4,13 +4,15 @@ import pytest
 
 from quire.errors import StoreFull
 from quire.protocols.openwire.commands import (
+    ActiveMQBytesMessage,
+    ActiveMQQueue,
     KeepAliveInfo,
+    Message,
     MessageDispatch,
+    ProducerId,
     RemoveInfo,
     Response,
 )
-from quire.protocols.openwire.messages import ActiveMQBytesMessage, Message
-from quire.protocols.openwire.structures import ActiveMQQueue, ProducerId
 from quire.server.connection import OUTPUT_LIMIT
 from quire.store.memory import MemoryStore
 from quire.testing.faults import FaultyStore

@@ -7,15 +7,15 @@ import pytest
 from quire.protocols.openwire.commands import (
     ConsumerInfo,
     ExceptionResponse,
+    Message,
     MessageAck,
     MessageDispatch,
+    MessageId,
     Response,
     ShutdownInfo,
     WireFormatInfo,
 )
-from quire.protocols.openwire.messages import Message
 from quire.protocols.openwire.negotiation import format_of
-from quire.protocols.openwire.structures import MessageId
 from tests.unit.protocols.test_openwire_recordings import agreed, decoded, streams
 from tests.unit.server.openwire.rig import OpenWireClient, Rig
 

@@ -4,14 +4,17 @@ import pytest
 
 from quire.errors import StoreFull
 from quire.protocols.openwire.commands import (
+    ActiveMQQueue,
+    ActiveMQTopic,
     ConnectionControl,
     MessageDispatch,
+    MessageId,
     ProducerAck,
+    ProducerId,
     Response,
     TransactionType,
 )
 from quire.protocols.openwire.primitives import Tag, Typed, read_map
-from quire.protocols.openwire.structures import ActiveMQQueue, ActiveMQTopic, MessageId, ProducerId
 from tests.unit.server.openwire.rig import Q, Rig, fault_tolerant, id_of, properties, sequence_of, texts
 
 # Sends that are repeated.

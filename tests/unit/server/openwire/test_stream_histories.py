@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quire.protocols.openwire.commands import AckType, MessageDispatch, TransactionType
+from quire.protocols.openwire.commands import AckType, ActiveMQTopic, ConsumerId, MessageDispatch, TransactionType
 from quire.protocols.openwire.negotiation import WireFormat
-from quire.protocols.openwire.structures import ActiveMQTopic, ConsumerId
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, id_of, texts
 

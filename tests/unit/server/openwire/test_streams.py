@@ -11,21 +11,20 @@ from quire.broker.streams.groups.group import Group
 from quire.cursors.ack_set import AckSet
 from quire.errors import StoreFull
 from quire.protocols.openwire.commands import (
+    OFFSET,
+    PARTITION,
+    ActiveMQDestination,
+    ActiveMQQueue,
+    ActiveMQTopic,
     ConsumerControl,
+    ConsumerId,
     DestinationInfo,
     MessageDispatch,
     MessagePull,
     RemoveSubscriptionInfo,
 )
-from quire.protocols.openwire.messages import OFFSET, PARTITION
 from quire.protocols.openwire.negotiation import WireFormat
 from quire.protocols.openwire.primitives import Tag, Typed, read_map, write_map
-from quire.protocols.openwire.structures import (
-    ActiveMQDestination,
-    ActiveMQQueue,
-    ActiveMQTopic,
-    ConsumerId,
-)
 from quire.server.openwire.dispatch_frames import number_of, part_and_sequence, part_of, place_properties
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, counters, id_of, properties, texts

@@ -5,23 +5,21 @@ from typing import Any
 import pytest
 
 from quire.protocols.openwire.commands import (
-    ConsumerInfo,
-    DestinationInfo,
-    DestinationOperation,
-    MessageDispatch,
-    RemoveInfo,
-)
-from quire.protocols.openwire.messages import ActiveMQMessage
-from quire.protocols.openwire.primitives import write_map
-from quire.protocols.openwire.structures import (
     ActiveMQDestination,
+    ActiveMQMessage,
     ActiveMQQueue,
     ActiveMQTempQueue,
     ActiveMQTempTopic,
     ActiveMQTopic,
     ConnectionId,
     ConsumerId,
+    ConsumerInfo,
+    DestinationInfo,
+    DestinationOperation,
+    MessageDispatch,
+    RemoveInfo,
 )
+from quire.protocols.openwire.primitives import write_map
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, texts
 
 ADVISORIES = ActiveMQTopic("ActiveMQ.Advisory.TempQueue,ActiveMQ.Advisory.TempTopic")

@@ -5,12 +5,14 @@ import pytest
 from quire.errors import StoreFull
 from quire.protocols.openwire.commands import (
     AckType,
+    ActiveMQQueue,
+    ConnectionId,
     ExceptionResponse,
+    LocalTransactionId,
     MessageDispatch,
     Response,
     TransactionType,
 )
-from quire.protocols.openwire.structures import ActiveMQQueue, ConnectionId, LocalTransactionId
 from tests.unit.broker.harness import settings
 from tests.unit.server.openwire.rig import OpenWireClient, Rig, fault_tolerant, thrown
 

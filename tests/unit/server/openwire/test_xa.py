@@ -4,14 +4,15 @@ import pytest
 
 from quire.broker.transactions.decisions import Xid
 from quire.protocols.openwire.commands import (
+    ActiveMQQueue,
     DataArrayResponse,
     ExceptionResponse,
     IntegerResponse,
     MessageDispatch,
     Response,
     TransactionType,
+    XATransactionId,
 )
-from quire.protocols.openwire.structures import ActiveMQQueue, XATransactionId
 from quire.sessions.session import LocalSession
 from quire.sessions.transactions import branch_tx
 from tests.unit.server.openwire.rig import OpenWireClient, Rig

@@ -3,10 +3,10 @@
 from itertools import pairwise
 
 from quire.store.pages import ENTRY
-from quire.store.postgresql.lane import KnownPage, LaneEdit
+from quire.store.postgresql.commit import KnownPage, LaneEdit, WriterReads
 
 
-class TableOfPages:
+class TableOfPages(WriterReads):
     """The pages of one lane.
 
     Attributes:
@@ -25,9 +25,9 @@ class TableOfPages:
                 del self.rows[first]
         for first, links in edit.cut.items():
             self.rows[first] = self.rows[first][0], bytes(links.data)
-        for page in edit.new:
-            assert page.known.first not in self.rows
-            self.rows[page.known.first] = page.known.last, page.known.entries
+        for page, _ in edit.new:
+            assert page.first not in self.rows
+            self.rows[page.first] = page.last, page.entries
 
     def sequences(self) -> list[int]:
         """Every record, in the order of the pages."""

@@ -9,8 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from quire.errors import StoreCorrupt
 from quire.store.base import Delivery, LaneBatch, LaneState
-from quire.store.postgresql import lane as lane_module
-from quire.store.postgresql.lane import KnownLane, LaneEdit
+from quire.store.postgresql import commit as commit_module
+from quire.store.postgresql.commit import KnownLane, LaneEdit
 from quire.testing.store_model import ModelLane, make_message
 from tests.unit.store.postgresql.table_of_pages import TableOfPages
 
@@ -113,7 +113,7 @@ class AnyHistory(RuleBasedStateMachine):
 
 @pytest.mark.slow
 def test_any_history() -> None:
-    with patch.object(lane_module, "PAGE_BYTES", 120), patch.object(lane_module, "LANE_PAGES", 5):
+    with patch.object(commit_module, "PAGE_BYTES", 120), patch.object(commit_module, "LANE_PAGES", 5):
         limits = settings(max_examples=300, stateful_step_count=40, deadline=None)
         run_state_machine_as_test(AnyHistory, settings=limits)
 
@@ -162,7 +162,7 @@ def test_pages_that_may_not_be_neighbours_are_no_range() -> None:
     for first in (1, 11, 21, 31, 41):
         lane.append(first)
     lane.forget()
-    with patch.object(lane_module, "_FIRST_AHEAD", 2):
+    with patch.object(commit_module, "_FIRST_AHEAD", 2):
         lane.remove(1, 11, 31)
     assert lane.ranges == [(1, 11), (31, 31)]
 
