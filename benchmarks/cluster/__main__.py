@@ -8,7 +8,15 @@ from pathlib import Path
 
 import click
 
-from benchmarks.cluster.cost import LATENCY_COLUMNS, RATE_COLUMNS, latencies, rates
+from benchmarks.cluster.cost import (
+    LATENCY_COLUMNS,
+    MODEL_COLUMNS,
+    RATE_COLUMNS,
+    SHARD_COLUMNS,
+    latencies,
+    rates,
+    shard_rates,
+)  # fmt: skip
 from benchmarks.cluster.demo import BROKERS, demo
 from benchmarks.cluster.report import OUTAGE_COLUMNS, findings, rows
 from benchmarks.cluster.soak import Plan, can_cut, run
@@ -101,6 +109,26 @@ def cost(context: click.Context, messages: int, rounds: int) -> None:
         found = [each._asdict() for each in latencies(directory / "latencies", 1000, rounds)]
         output.rows(found, LATENCY_COLUMNS)
         output.rows([each._asdict() for each in rates(directory, messages, servers, clients)], RATE_COLUMNS)
+
+
+@main.command()
+@click.option(
+    "--messages", type=click.IntRange(100), default=60_000, show_default=True, help="Of all clients together."
+)
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="Of each of the two.")
+@click.pass_context
+def shards(context: click.Context, messages: int, rounds: int) -> None:
+    """What shards of one machine cost: a broker of two processes on LMDB beside one of one, with the same clients.
+
+    Brokers and clients share the machine. What 4, 8 and 16 cores should do follows from what a message costs alone
+    and passed on.
+    """
+    output: Output = context.obj
+    output.note(f"{machine()}; {versions()}")
+    with temporary_directory() as directory:
+        found, models = shard_rates(directory, messages, rounds)
+    output.rows([each._asdict() for each in found], SHARD_COLUMNS)
+    output.rows([each._asdict() for each in models], MODEL_COLUMNS)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
-"""What a second broker costs: the time of a confirmation, and the rate of three brokers beside that of one."""
+"""What a second broker costs, and shards of one machine: times of confirmations, rates, time of processors."""
 
 import os
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from benchmarks.load import no_tick
+from benchmarks.rig import OwnBroker
 from quire.cli.output import Column
 from quire.cli.perf.load import Link, Load, Target
 from quire.cli.perf.measure import Crew, percentiles, span
+from quire.cluster.cluster_map import shard_of_key
 from tests.acceptance.cluster.running_cluster import RunningCluster, cluster_store, running_cluster
 from tests.postgresql_server import run_server
 
@@ -29,6 +32,31 @@ RATE_COLUMNS = [
     Column("brokers", "Brokers"), Column("clients", "Clients"), Column("per_s", "Messages/s"),
     Column("processor_ms", "Processor ms per message"),
 ]  # fmt: skip
+
+
+SHARD_COLUMNS = [
+    Column("shards", "Shards"), Column("per_s", "Messages/s"), Column("processor_us", "Processor us per message"),
+]  # fmt: skip
+MODEL_COLUMNS = [
+    Column("cores", "Cores, shards"), Column("processor_us", "Processor us per message"),
+    Column("per_s", "Messages/s if clients are elsewhere"),
+]  # fmt: skip
+
+
+class ShardRate(NamedTuple):
+    """How fast a broker of one machine went, on LMDB, and what a message took of all its processes."""
+
+    shards: int
+    per_s: int
+    processor_us: float
+
+
+class Model(NamedTuple):
+    """What so many cores should do: each message is sent and taken at a random process, as connections come in."""
+
+    cores: int
+    processor_us: float
+    per_s: int
 
 
 class Latency(NamedTuple):
@@ -90,6 +118,65 @@ def rates(directory: Path, messages: int, server_cores: set[int], client_cores: 
                 used = _busy_seconds(server_cores) - before
                 found.append(Rate(len(brokers), way, round(messages / elapsed), round(used / messages * 1000, 3)))
     return found
+
+
+def shard_rates(directory: Path, messages: int, rounds: int) -> tuple[list[ShardRate], list[Model]]:
+    """The same clients with a broker of one process and with one of two, in turn: medians, and what follows for more.
+
+    Clients connect to the one port of both, so half of them are at the process that has not their queue.
+
+    Args:
+        directory: an empty one.
+        messages: how many in each measurement, of all clients together.
+        rounds: how many measurements of each.
+    """
+    queues = {shards: [_queue_of(number, shards) for number in range(CLIENTS)] for shards in (1, 2)}
+    found: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
+    for turn in range(rounds):
+        for shards in (1, 2) if turn % 2 == 0 else (2, 1):
+            place = directory / f"{turn}-{shards}"
+            place.mkdir()
+            with OwnBroker(place, {"shards": str(shards)}) as broker:
+                targets = [broker.target] * CLIENTS
+                _run(targets, queues[shards], CLIENTS * WARM_UP)
+                before = _processor_seconds(broker.pid)
+                elapsed = _run(targets, queues[shards], messages)
+                used = _processor_seconds(broker.pid) - before
+                found[shards].append((messages / elapsed, used / messages * 1e6))
+    rates = [
+        ShardRate(shards, round(median([rate for rate, _ in each])), round(median([used for _, used in each]), 1))
+        for shards, each in found.items()
+    ]
+    alone, both = rates[0].processor_us, rates[1].processor_us
+    models = []
+    for cores in (4, 8, 16):
+        used = alone + 2 * (both - alone) * (cores - 1) / cores
+        models.append(Model(cores, round(used, 1), round(cores / used * 1e6)))
+    return rates, models
+
+
+def _queue_of(number: int, shards: int) -> str:
+    """A name of which each shard has as many."""
+    names = (f"q{number}.{again}" for again in range(1000))
+    return next(name for name in names if shard_of_key(f"queue://{name}", shards) == number % shards)
+
+
+def _processor_seconds(process: int) -> float:
+    """What a process and those that it started have taken."""
+    children: dict[int, list[int]] = {}
+    times: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            fields = path.read_text().rpartition(")")[2].split()
+            number = int(path.parent.name)
+            children.setdefault(int(fields[1]), []).append(number)
+            times[number] = int(fields[11]) + int(fields[12])
+    total, family = 0, [process]
+    while family:
+        number = family.pop()
+        total += times.get(number, 0)
+        family += children.get(number, [])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def _start(stack: ExitStack, directory: Path, brokers: Sequence[str]) -> RunningCluster:
