@@ -558,10 +558,11 @@ class PagedReader(StoreReader):
         return int.from_bytes(data, "big") if data else 0
 
     def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        first = start.encode()
+        first = start.encode(errors="surrogateescape")
         key = first if _DIGEST_KEY.fullmatch(first) else text_key(start)
         entries = islice(self.txn.scan(key, db=self.tables.producers), limit)
-        return [(bytes(key).decode(), int.from_bytes(value, "big")) for key, value in entries]
+        # The key of an id that is too long may end it within a character.
+        return [(bytes(key).decode(errors="surrogateescape"), int.from_bytes(value, "big")) for key, value in entries]
 
     def mark(self, key: str) -> bytes | None:
         data = self.txn.get(mark_key(key), db=self.tables.marks)

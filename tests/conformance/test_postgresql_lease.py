@@ -172,7 +172,7 @@ def test_standby_that_was_cut_off_gives_the_owner_its_time(brokers: Brokers, mon
     assert not brokers.first.try_lock("standby")
     with monkeypatch.context() as cut_off:
         cut_off.setattr(brokers.first._ownership, "_connection", None)
-        cut_off.setattr(brokers.first.database, "_conninfo", "host=/nowhere")
+        cut_off.setattr(brokers.first.database, "conninfo", "host=/nowhere")
         with pytest.raises(StoreUnreachable):
             brokers.first.try_lock("standby")
     brokers.execute(RUN_OUT)
@@ -341,7 +341,7 @@ def test_result_that_stays_unknown(brokers: Brokers, made: bool, monkeypatch: py
     fill(brokers.first, 1, 2)
     cut_at_commit(brokers, made=made)
     with monkeypatch.context() as away:
-        away.setattr(brokers.first.database, "_conninfo", "host=/nowhere")
+        away.setattr(brokers.first.database, "conninfo", "host=/nowhere")
         for _ in range(2):
             with pytest.raises(StoreUnreachable):
                 append(brokers.first, 1, make_message(3))
@@ -403,7 +403,7 @@ def test_close_leaves_the_lease_to_run_out_when_the_server_is_away(
 ) -> None:
     assert brokers.first.try_lock("one of them")
     with monkeypatch.context() as away:
-        away.setattr(brokers.first.database, "_conninfo", "host=/nowhere")
+        away.setattr(brokers.first.database, "conninfo", "host=/nowhere")
         brokers.execute(CUT)
         brokers.first.close()
     assert brokers.execute("SELECT name FROM owner") == [("one of them",)]

@@ -4,8 +4,8 @@ import pytest
 
 from quire.protocols.stomp.frames import encode_frame
 from quire.testing.stepped import SteppedBroker, SteppedClient
-from tests.unit.broker.harness import bodies, consumer, filled, numbers, settings
-from tests.unit.broker.subscribing import publish, subscribe, subscribed
+from tests.unit.broker.harness import bodies, consumer, filled, is_flagged, numbers, settings
+from tests.unit.broker.subscribing import error_of, publish, subscribe, subscribed
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
@@ -249,3 +249,19 @@ def test_nobody_listens_any_more_when_a_wildcard_ends() -> None:
     listener.frame("UNSUBSCRIBE", {"id": "0"})
     consumer(stepped, "q")
     assert set(stepped.broker.destinations.topics) <= {"ActiveMQ.Advisory.Queue"}
+
+
+@pytest.mark.parametrize("destination", ["/topic/a.*", "/topic/a,b", "/queue/q", "/topic/a,/queue/q"])
+def test_a_durable_subscription_is_to_one_topic(destination: str) -> None:
+    assert error_of({"activemq.subscriptionName": "s"}, destination) == "invalid-header"
+
+
+def test_a_durable_subscription_redelivers_as_a_queue_does() -> None:
+    stepped = SteppedBroker(settings())
+    client = durable(stepped)
+    publish(stepped, b"1", b"2")
+    first, _ = client.take("MESSAGE")
+    client.nack(first)
+    stepped.run()
+    (again,) = client.take("MESSAGE")
+    assert (again.body, is_flagged(again)) == (b"1", True)

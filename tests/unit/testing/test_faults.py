@@ -85,9 +85,9 @@ def test_planned_reads_fail_and_the_others_do_not(store: Store) -> None:
     assert faulty.reads == 4
 
 
-def test_memory_store_has_no_inside() -> None:
+def test_store_that_is_not_ours_has_no_inside() -> None:
     with pytest.raises(InvalidArgument):
-        FaultyStore(MemoryStore()).at(Point.INSIDE, 1, io_error)
+        FaultyStore(FaultyStore(MemoryStore())).at(Point.INSIDE, 1, io_error)
 
 
 def test_torn_record_cannot_be_read_and_the_others_can(store: Store) -> None:
@@ -104,8 +104,8 @@ def test_record_that_is_not_there_cannot_be_torn(store: Store) -> None:
         tear(store, 1, 1)
 
 
-def test_memory_store_keeps_nothing_to_tear() -> None:
-    store = MemoryStore()
+def test_store_that_is_not_ours_has_nothing_to_tear() -> None:
+    store = FaultyStore(MemoryStore())
     store.open()
     send(store, 1)
     with pytest.raises(InvalidArgument):
