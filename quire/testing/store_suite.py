@@ -538,6 +538,10 @@ class StoreSuite(LaneTests, MarkTests):
         store.apply(WriteBatch(producers={"ID:host-1": 5, "ü" * 100: 1}))
         store.apply(WriteBatch(producers={"ID:host-1": 1 << 40}))
         assert (store.producer("ID:host-1"), store.producer("ü" * 100), store.producer("other")) == (1 << 40, 1, 0)
+        store.apply(WriteBatch(producers={"€" * 300: 9}))  # a store may keep a digest of it
+        assert (store.producer("€" * 300), len(store.producers())) == (9, 3)
+        last = store.producers()[-1][0]
+        assert [sequence for _, sequence in store.producers(last)] == [9]
 
     def test_producers_are_listed_by_id_and_removed(self, store: Store) -> None:
         """A page begins where it is asked to; what is removed is unknown."""
