@@ -275,7 +275,8 @@ class GroupPartition(LaneSubscription):
     def settled(self) -> AckSet:
         settled = AckSet()
         settled.merge(self.finished)
-        settled.add_all(sorted([message.sequence for message in self.open_part().removals]))
+        if self._part is not None:  # who only looks begins none
+            settled.add_all(sorted([message.sequence for message in self._part.removals]))
         return settled
 
     def came_back(self) -> dict[int, Delivery]:

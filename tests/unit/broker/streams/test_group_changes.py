@@ -200,3 +200,10 @@ def test_a_clone_needs_a_name_of_its_own() -> None:
     for wrong in ("", "x" * 201, "a\nb"):
         with pytest.raises(InvalidHeader):
             rig.broker.groups.clone(rig.group(), wrong, dry_run=True)
+
+
+def test_a_dry_run_asks_for_no_commit() -> None:
+    rig, _, _ = half_done()
+    rig.run()
+    reset(rig.group(), Start.parse("earliest"), dry_run=True)
+    assert not rig.broker.core.open.parts
