@@ -115,5 +115,5 @@ echo "Installing Quire and its dependencies into $environment"
 install --no-deps --require-hashes --requirement requirements/build.txt
 install --no-deps --require-hashes --no-build-isolation "${files[@]}"
 install --no-deps --no-build-isolation --editable .
-found=$("$environment/bin/python" -m pip check) || fail "requirements/*.txt lack something: $found"
+found=$("$environment/bin/python" -m pip check) || fail "packages in $environment do not go together (make clean, and try again): $found"
 printf '%s\n' "$state" >"$environment/stamp-$kind"

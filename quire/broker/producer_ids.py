@@ -165,8 +165,8 @@ class ProducerIds:
         core = self._core
         page = core.store.producers(self._next, STEP + 1)
         for id, _ in page[:STEP]:
-            if id in self._known or len(id.encode(errors="surrogateescape")) > MAX_MARK_KEY:  # of the latter the store has a digest
-                continue
+            if id in self._known or len(id.encode(errors="surrogateescape")) > MAX_MARK_KEY:
+                continue  # of an id that is so long the store has a digest
             if len(self._known) < self.limit:
                 known = self._known[id] = _Known(0)
                 self._sent_now(id, known)

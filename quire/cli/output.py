@@ -115,10 +115,12 @@ class Output:
                 click.echo(_json(row))
         else:
             before = "["
-            for row in rows:
-                click.echo(f"{before}\n{_json(row)}", nl=False)
-                before = ","
-            click.echo("[]" if before == "[" else "\n]")
+            try:
+                for row in rows:
+                    click.echo(f"{before}\n{_json(row)}", nl=False)
+                    before = ","
+            finally:  # what was printed before an error is valid
+                click.echo("[]" if before == "[" else "\n]")
 
 
 def output_option(verb: Verb) -> Verb:

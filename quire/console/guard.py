@@ -32,7 +32,7 @@ ICON = (
 )
 """The picture of the browser's tab: a page."""
 
-PLAIN = Template((Path(__file__).parent / "plain.html").read_text())
+PLAIN = Template((Path(__file__).parent / "plain.html").read_text("utf-8"))
 
 
 def login_page(broker: str, target: str, error: str | None = None) -> bytes:

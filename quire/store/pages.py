@@ -558,9 +558,7 @@ class PagedReader(StoreReader):
         return int.from_bytes(data, "big") if data else 0
 
     def producers(self, start: str = "", limit: int = 1000) -> list[tuple[str, int]]:
-        first = start.encode(errors="surrogateescape")
-        key = first if _DIGEST_KEY.fullmatch(first) else text_key(start)
-        entries = islice(self.txn.scan(key, db=self.tables.producers), limit)
+        entries = islice(self.txn.scan(text_key(start), db=self.tables.producers), limit)
         # The key of an id that is too long may end it within a character.
         return [(bytes(key).decode(errors="surrogateescape"), int.from_bytes(value, "big")) for key, value in entries]
 
@@ -622,9 +620,11 @@ def read_destination(number: int, data: bytes) -> StoredDestination:
 
 
 def text_key(text: str) -> bytes:
-    """A key of any length: LMDB takes at most 511 bytes, so of a longer one its SHA-256."""
-    key = text.encode()
-    return key if len(key) <= 448 else key[:440] + b"#" + hashlib.sha256(key).hexdigest().encode()
+    """A key of any length: LMDB takes at most 511 bytes, so of a longer one its SHA-256; of what is such a key, itself."""
+    key = text.encode(errors="surrogateescape")
+    if len(key) <= 448 or _DIGEST_KEY.fullmatch(key):
+        return key
+    return key[:440] + b"#" + hashlib.sha256(key).hexdigest().encode()
 
 
 def pack_delivery(delivery: Delivery) -> bytes:

@@ -56,3 +56,16 @@ class TestPostgresqlStore(SharedStoreSuite):
         with open_for_reading(url) as opened:
             assert opened.store.lane_state(1).count == 3
             assert opened.maintenance.lanes() == [1]
+
+    def test_the_right_to_create_in_its_schema_is_enough(self, tmp_path: Path) -> None:
+        url = self._server.url_for(tmp_path)
+        schema = self._server.schema_of(tmp_path)
+        with self._server.connect() as connection:
+            connection.execute(f"CREATE ROLE app_{schema} LOGIN")
+            connection.execute(f"GRANT USAGE, CREATE ON SCHEMA {schema} TO app_{schema}")
+        place = url.partition("&options")[0].replace("//quire@", f"//app_{schema}@")
+        with closing(store_for_url(f"{place}&schema={schema}")) as store:
+            assert store.try_lock("app")
+            store.open()
+            fill(store, 1, 3)
+            assert store.lane_state(1).count == 3

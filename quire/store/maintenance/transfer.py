@@ -86,7 +86,8 @@ def export(store: Store) -> Iterator[str]:
                 yield from _lane(reader, lane)
     with store.snapshot() as reader:
         for producer, sequence in walk_producers(reader):
-            yield dump({"type": "producer", "producer": producer, "sequence": sequence})
+            # What is left of an id that is too long for a key may end within a character: JSON can escape that.
+            yield json.dumps({"type": "producer", "producer": producer, "sequence": sequence}, separators=(",", ":"))
     with store.snapshot() as reader:
         for key, value in walk_marks(reader):
             yield dump({"type": "mark", "key": key, "value": base64.b64encode(value).decode()})

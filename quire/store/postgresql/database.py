@@ -206,6 +206,11 @@ def _has(connection: psycopg.Connection, table: str) -> bool:
     return connection.execute("SELECT to_regclass(%s) IS NOT NULL", [table]).fetchone() == (True,)
 
 
+def _has_schema(connection: psycopg.Connection, name: str) -> bool:
+    found = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [name])
+    return found.fetchone() is not None
+
+
 def _create(connection: psycopg.Connection, name: str, columns: str, more: str) -> None:
     connection.execute(f"CREATE TABLE {name} ({columns}) {more}".encode())
 
@@ -215,6 +220,7 @@ def _creating(database: Database) -> Iterator[psycopg.Connection]:
     """A transaction that creates tables, one process at a time, in the schema of the URL."""
     with database.transaction("cannot be opened") as connection:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [_CREATION_LOCK])
-        if database.schema:
+        # The right to create schemas is asked for only where there is none of that name.
+        if database.schema and not _has_schema(connection, database.schema):
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(database.schema)))
         yield connection

@@ -98,6 +98,20 @@ def test_programs_get_a_row_before_the_next_is_fetched(capsys: pytest.CaptureFix
     assert "second" in printed(capsys)
 
 
+@pytest.mark.parametrize(("before", "text"), [(1, [{"name": "first"}]), (0, [])])
+def test_json_is_closed_when_the_next_row_cannot_be_fetched(
+    before: int, text: list[dict[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def rows() -> Iterator[dict[str, str]]:
+        for _ in range(before):
+            yield {"name": "first"}
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        Output("json").texts(rows(), ["name"], str)
+    assert json.loads(printed(capsys)) == text
+
+
 def test_people_get_a_text_before_the_next_is_fetched(capsys: pytest.CaptureFixture[str]) -> None:
     def rows() -> Iterator[dict[str, str]]:
         yield {"name": "first"}

@@ -38,6 +38,16 @@ def test_an_export_imported_elsewhere_exports_the_same(tmp_path: Path, source: s
     assert lines(new) == exported
 
 
+@pytest.mark.parametrize("long", ["p" * 500, "p" * 439 + "\u00e9" * 40])
+def test_the_number_of_a_producer_whose_id_fits_no_key_is_kept(tmp_path: Path, long: str) -> None:
+    with open_for_writing(f"lmdb://{tmp_path}/old", create=True) as opened:
+        opened.store.apply(WriteBatch(producers={long: 9}))
+    exported = [line.encode().decode() for line in lines(f"lmdb://{tmp_path}/old")]
+    with open_for_writing(f"sqlite://{tmp_path}/new", create=True) as opened:
+        import_lines(opened.store, exported)
+        assert opened.store.producer(long) == 9
+
+
 def test_an_import_comes_beside_what_is_there(tmp_path: Path) -> None:
     url = f"sqlite://{tmp_path}/store"
     with open_for_writing(url, create=True) as opened:
