@@ -103,7 +103,7 @@ class FailoverOptions:
     timeout: int = option(-1, "After which time without a connection sends fail; -1: they wait.")
     randomize: bool = option(True, "The brokers are tried in random order.")
     backup: bool = option(False, "Keep sockets to other brokers open, so that connecting again takes no time.")
-    backup_pool_size: int = option(1, "Without effect: no objects are cached.")
+    backup_pool_size: int = option(1, "How many of them.")
     priority_backup: bool = option(False, "Go back to a preferred broker as soon as it answers again.")
     priority_uris: str = option(
         "", "The preferred brokers, joined by commas; by default the first one of the URL.", name="priorityURIs"

@@ -306,7 +306,8 @@ class StreamManagement:
         )  # fmt: skip
         if strict and found.is_cut:
             earliest = found.extent.earliest
-            text = f"messages of partition {partition} of {name!r} were removed from {first} to before {earliest}"
+            which = f"from offset {first} to before {earliest}"
+            text = f"messages of partition {partition} of {name!r} were removed {which}"
             raise DataLost(text, name=name, partition=partition, first=first, earliest=earliest)
         return _range(partition, found)
 

@@ -83,6 +83,8 @@ def up_to(given: Mapping[Key, Any], last: Key) -> list[Key]:
 
 
 class Outcome(StrEnum):
+    """What became of a handle."""
+
     DONE = "done"
     """What was asked for, or it was so already."""
     LATE = "late"

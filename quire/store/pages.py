@@ -620,7 +620,7 @@ def read_destination(number: int, data: bytes) -> StoredDestination:
 
 
 def text_key(text: str) -> bytes:
-    """A key of any length: LMDB takes at most 511 bytes, so of a longer one its SHA-256; of what is such a key, itself."""
+    """A key of any length: LMDB takes at most 511 bytes, so of a longer one its SHA-256; such a key is its own key."""
     key = text.encode(errors="surrogateescape")
     if len(key) <= 448 or _DIGEST_KEY.fullmatch(key):
         return key

@@ -42,11 +42,20 @@ class BrowsedMessage:
     """A message of a queue.
 
     Attributes:
+        sequence: its place in the queue.
+        id: its message id.
+        size: of headers and body, in bytes.
         timestamp: when the broker took it, in milliseconds since the epoch.
         expiration: when it expires, in milliseconds since the epoch; 0 for never.
+        priority: 0 to 9.
+        persistent: whether it survives the broker.
         redelivered: whether a consumer may have seen it before.
         deliveries: how often it was given to a consumer and came back.
+        in_flight: whether a consumer has it now.
+        headers: all its headers.
         body: as text, or base64 when it is not UTF-8; perhaps only its first bytes.
+        body_encoding: which of the two.
+        body_size: the size of the whole body, in bytes.
         body_cut: whether the body is longer than what is shown.
     """
 

@@ -185,6 +185,8 @@ class GroupState:
     """What became of a message in one group.
 
     Attributes:
+        group: the group's name.
+        state: what became of it.
         member: who has it, if leased.
         until: when the lease ends, in milliseconds since the epoch; if leased.
         attempts: how often it was given to a member, if it is leased or waiting; None while that is not stored.

@@ -345,6 +345,7 @@ class PartitionChange:
     """What a change means for one partition.
 
     Attributes:
+        partition: its number.
         from_offset: the first offset that is not finished before it.
         to_offset: the first one that is not finished after it; that of the next message to come if there is none.
         again: how many messages come again that were finished. A message that waits in the retry lane is one of these.
@@ -368,6 +369,7 @@ class PartitionClone:
     """What a group that begins where another one is gets of one partition.
 
     Attributes:
+        partition: its number.
         offset: the first offset that is not finished.
         lag: how many messages are not finished; those that members of the other group have are among them.
         holes: how many runs of them have finished ones above them.
