@@ -15,8 +15,8 @@ class RunningBroker(OwnBroker):
     def __init__(self, directory: Path, **settings: str) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        environment = {f"QUIRE_{name}": value for name, value in settings.items()}
-        super().__init__(directory, {"http": self.url.removeprefix("http://")}, environment)
+        flags = {"http": self.url.removeprefix("http://"), "store": settings.pop("STORE__URL", "")}
+        super().__init__(directory, flags, {f"QUIRE_{name}": value for name, value in settings.items()})
 
     def create(self, stream: str, partitions: int = 1) -> None:
         self.api.call("PUT", f"/streams/{stream}", {"partitions": partitions})

@@ -51,7 +51,7 @@ class KeptPins:
     def attach(self, broker: Broker) -> None:
         """Take what the store of the shard says. From then on no destination of another shard is made here."""
         self._broker = broker
-        rows = [_read(value) for _, value in walk_marks(broker.core.store, MARK)]
+        rows = self._stored()
         self._map.keep({row.key: Pin(row.shard, row.version) for row in rows})
         self._check_settings()
         broker.destinations.check_place = self._check_place
@@ -67,6 +67,9 @@ class KeptPins:
         """
         steps = self._given(destination, shard, done)
         self._broker.core.steps.add(lambda: next(steps, done) is None, "the look for what lies together", stores=False)
+
+    def _stored(self) -> list[PinRow]:
+        return [_read(value) for _, value in walk_marks(self._broker.core.store, MARK)]
 
     def _given(
         self, destination: Destination, shard: int, done: Callable[[QuireError | None], None]
