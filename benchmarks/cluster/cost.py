@@ -137,6 +137,8 @@ def shard_rates(directory: Path, messages: int, rounds: int) -> tuple[list[Shard
             place = directory / f"{turn}-{shards}"
             place.mkdir()
             with OwnBroker(place, {"shards": str(shards)}) as broker:
+                while shards > 1 and len(broker.events("cluster.shard-running")) < shards:
+                    time.sleep(0.05)
                 targets = [broker.target] * CLIENTS
                 _run(targets, queues[shards], CLIENTS * WARM_UP)
                 before = _processor_seconds(broker.pid)
