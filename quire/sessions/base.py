@@ -117,8 +117,8 @@ class Route:
         receipts: takes the tokens of those whose sender waits; the session empties it.
         persistent: whether messages are stored; None if the message says.
         stored: whether anything that is sent here may be stored: the open commit concerns its sender.
-        is_plain: whether a message needs nothing but ``target.send`` while the session is not ``restricted``: no limit
-            of size, no schedule, no number of a producer.
+        is_plain: whether a message needs nothing but ``target.send`` while the session is not ``restricted``: no
+            schedule, no number of a producer. A target with a limit of size may refuse one.
     """
 
     text: str

@@ -54,6 +54,17 @@ def test_what_an_operator_sends_is_refused_and_what_one_moves_is_not(api: Api) -
     assert (depth(api, "q"), depth(api, "small.q")) == (0, 3)
 
 
+@pytest.mark.parametrize("destination", ["/queue/small.q,/queue/large.q", "/queue/large.q,/queue/small.q"])
+def test_the_smallest_limit_of_several_destinations_holds(destination: str) -> None:
+    policies = [*SMALL["policies"], {"destination": "large.>", "max_message_size": 100}]
+    api = Api(SteppedBroker(settings(policies=policies)))
+    client = api.stepped.connect()
+    client.frame("SEND", {"destination": destination}, LARGE)
+    api.stepped.run()
+    assert client.errors() == ["message-too-large"]
+    assert (depth(api, "small.q"), depth(api, "large.q")) == (0, 0)
+
+
 def test_what_was_sent_before_the_policy_came_is_sent(api: Api) -> None:
     client = api.stepped.connect()
     client.frame("BEGIN", {"transaction": "t"})
