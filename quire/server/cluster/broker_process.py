@@ -65,10 +65,17 @@ class ProcessState:
 
 
 class ShardProcesses:
-    """All processes of a broker: which shards they run or wait for. It is driven by calls, and waits for nothing."""
+    """All processes of a broker: which shards they run or wait for. It is driven by calls, and waits for nothing.
 
-    def __init__(self, name: str, shards: int, clock: Clock, spawn: Callable[[], Child]) -> None:
+    A broker that may be without a shard (``has_front``) serves clients meanwhile by a process that has none. One that
+    has all shards needs no such process, which would reset the connections it has not accepted when the shards come.
+    """
+
+    def __init__(
+        self, name: str, shards: int, clock: Clock, spawn: Callable[[], Child], *, has_front: bool = True
+    ) -> None:
         self.name = name
+        self._may_have_front = has_front
         self.is_ending = False
         self._shards = shards
         self._clock = clock
@@ -234,7 +241,7 @@ class ShardProcesses:
         if self.running and not self._gives_last:
             if front is not None:
                 self._stop(front)
-        elif front is None and not self._is_leaving and self._may_start(FRONT):
+        elif self._may_have_front and front is None and not self._is_leaving and self._may_start(FRONT):
             self._start(FRONT)
 
     def _tell_map(self, view: View) -> None:
@@ -463,8 +470,9 @@ class BrokerProcess:
             thread = closing.enter_context(ThreadPoolExecutor(1, thread_name_prefix="quire-directory"))
             ask = partial(asyncio.get_running_loop().run_in_executor, thread)
             processes = ShardProcesses(
-                self._name, facts.shards, clock, lambda: self._spawn(facts, processes, supervisor)
-            )
+                self._name, facts.shards, clock, lambda: self._spawn(facts, processes, supervisor),
+                has_front=not self._is_local,
+            )  # fmt: skip
             supervisor = Supervisor(directory, processes, self._row(), clock, ask)
             self._take_signals(supervisor, processes)
             self._manager.tell("STATUS=Joining the cluster.")

@@ -33,10 +33,10 @@ class FakeProcess(Child):
 class Seen:
     """A broker of three shards, its processes, and what the database has."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_front: bool = True) -> None:
         self.clock = ManualClock()
         self.processes: list[FakeProcess] = []
-        self.shard_processes = ShardProcesses("athens", 3, self.clock, self._spawn)
+        self.shard_processes = ShardProcesses("athens", 3, self.clock, self._spawn, has_front=has_front)
         self.brokers = {"athens": broker("athens")}
         self.rows: dict[int, ShardRow] = {}
 
@@ -254,3 +254,10 @@ def test_at_the_end_all_stop_and_none_is_started(serving: Seen) -> None:
 def test_a_reload_reaches_all(serving: Seen) -> None:
     serving.shard_processes.reload()
     assert [serving.of(shard).reloads for shard in range(3)] == [1, 1, 1]
+
+
+def test_a_broker_that_has_all_shards_needs_no_process_without_one() -> None:
+    seen = Seen(has_front=False)
+    seen.look()
+    assert {process.shard for process in seen.processes} == {0, 1, 2}
+    assert len(seen.processes) == 3
