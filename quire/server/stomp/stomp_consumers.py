@@ -214,11 +214,15 @@ class MemberWriter:
         self._client = client
         self._part = part
         self._start = start
-        lane = RETRY_LANE if part.partition == RETRIES else part.partition
-        self._end_of_id = f".{lane}.{part.epoch}-".encode() + escape(part.consumer.spec.id.encode())
+        self._note_epoch()
+
+    def _note_epoch(self) -> None:
+        lane = RETRY_LANE if self._part.partition == RETRIES else self._part.partition
+        self._end_of_id = f".{lane}.{self._part.epoch}-".encode() + escape(self._part.consumer.spec.id.encode())
 
     def frames(self, messages: list[Message], first: bool) -> list[bytes]:
         if self._part.partition == RETRIES or self._client.version is not Version.V1_2:
+            self._note_epoch()  # that of retries changes when the group is moved
             pieces = self._other_frames(messages, first)
         else:
             pieces = self._usual_frames(messages, first)
